@@ -1,0 +1,10 @@
+# The one list of compiler flags.  Every target links kvgraft_flags privately.
+add_library(kvgraft_flags INTERFACE)
+target_compile_options(kvgraft_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+  -Wcast-qual -Wundef -Wvla -Wformat=2 -fno-common -fstack-protector-strong
+  -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.
+  $<$<BOOL:${KVGRAFT_WERROR}>:-Werror>)
+target_link_options(kvgraft_flags INTERFACE -Wl,-z,relro -Wl,-z,now)
+target_include_directories(kvgraft_flags INTERFACE
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)

@@ -1,0 +1,1 @@
+kvgraft_test(test_base SOURCES unit/test_base.c)

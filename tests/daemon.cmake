@@ -1,0 +1,1 @@
+# kvgraft_test(test_daemon SOURCES unit/test_daemon.c)

@@ -1,0 +1,1 @@
+# kvgraft_test(test_dynamo SOURCES unit/test_dynamo.c)

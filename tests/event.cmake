@@ -1,0 +1,1 @@
+# kvgraft_test(test_event SOURCES unit/test_event.c)

@@ -1,0 +1,1 @@
+# kvgraft_test(test_graft SOURCES unit/test_graft.c)

@@ -1,0 +1,1 @@
+# kvgraft_test(test_layout SOURCES unit/test_layout.c)

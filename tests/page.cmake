@@ -1,0 +1,1 @@
+# kvgraft_test(test_page SOURCES unit/test_page.c)

@@ -1,0 +1,1 @@
+# kvgraft_test(test_presence SOURCES unit/test_presence.c)

@@ -1,0 +1,1 @@
+# kvgraft_test(test_slots SOURCES unit/test_slots.c)

@@ -1,0 +1,1 @@
+# kvgraft_test(test_source SOURCES unit/test_source.c)

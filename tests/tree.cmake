@@ -1,0 +1,1 @@
+# kvgraft_test(test_tree SOURCES unit/test_tree.c)

@@ -36,7 +36,8 @@
 #define KVG_API
 #endif
 #define KVG_MUST_CHECK __attribute__((warn_unused_result))
-#define KVG_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
+#define KVG_PRINTF(fmt_index, first_arg) \
+    __attribute__((format(printf, fmt_index, first_arg)))
 
 KVG_BEGIN_DECLS
 
@@ -48,23 +49,23 @@ KVG_BEGIN_DECLS
 KVG_API const char *kvg_version(void);
 
 /* Every error the library returns: the code, then the sentence a person reads. */
-#define KVG_ERRORS(X)                                                                    \
-    X(KVG_OK, 0, "no error")                                                             \
-    X(KVG_ENOMEM, -1, "out of memory")                                                   \
-    X(KVG_EINVAL, -2, "an argument is out of range")                                     \
-    X(KVG_ELIMIT, -3, "a limit would be exceeded")                                       \
-    X(KVG_EFORMAT, -4, "the bytes are not of the expected form")                         \
-    X(KVG_EVERSION, -5, "the data was written by a newer version")                       \
-    X(KVG_ECHECKSUM, -6, "a checksum does not match")                                    \
-    X(KVG_ENOENT, -7, "there is no such thing")                                          \
-    X(KVG_EEXIST, -8, "it exists already")                                               \
-    X(KVG_EBUSY, -9, "it is in use")                                                     \
-    X(KVG_ESTATE, -10, "the call does not fit the object's state")                       \
-    X(KVG_EIO, -11, "reading or writing failed")                                         \
-    X(KVG_ETIMEOUT, -12, "it took too long")                                             \
-    X(KVG_ENOSPACE, -13, "there is no space left")                                       \
-    X(KVG_EMISMATCH, -14, "two things that must agree do not")                           \
-    X(KVG_ECANCELED, -15, "it was cancelled")                                            \
+#define KVG_ERRORS(X)                                              \
+    X(KVG_OK, 0, "no error")                                       \
+    X(KVG_ENOMEM, -1, "out of memory")                             \
+    X(KVG_EINVAL, -2, "an argument is out of range")               \
+    X(KVG_ELIMIT, -3, "a limit would be exceeded")                 \
+    X(KVG_EFORMAT, -4, "the bytes are not of the expected form")   \
+    X(KVG_EVERSION, -5, "the data was written by a newer version") \
+    X(KVG_ECHECKSUM, -6, "a checksum does not match")              \
+    X(KVG_ENOENT, -7, "there is no such thing")                    \
+    X(KVG_EEXIST, -8, "it exists already")                         \
+    X(KVG_EBUSY, -9, "it is in use")                               \
+    X(KVG_ESTATE, -10, "the call does not fit the object's state") \
+    X(KVG_EIO, -11, "reading or writing failed")                   \
+    X(KVG_ETIMEOUT, -12, "it took too long")                       \
+    X(KVG_ENOSPACE, -13, "there is no space left")                 \
+    X(KVG_EMISMATCH, -14, "two things that must agree do not")     \
+    X(KVG_ECANCELED, -15, "it was cancelled")                      \
     X(KVG_EUNSUPPORTED, -16, "this build or machine cannot do that")
 
 typedef enum kvg_err {
@@ -106,10 +107,15 @@ KVG_API const struct kvg_alloc *kvg_alloc_default(void);
 
 /* Logging.  `write` gets whole lines without a line end and must not call back into the
  * object that logs.  A NULL log is silence. */
-enum kvg_level { KVG_LOG_DEBUG, KVG_LOG_INFO, KVG_LOG_WARN, KVG_LOG_ERROR };
+enum kvg_level {
+    KVG_LOG_DEBUG,
+    KVG_LOG_INFO,
+    KVG_LOG_WARN,
+    KVG_LOG_ERROR
+};
 struct kvg_log {
-    void (*write)(void *context, enum kvg_level level, const char *component,
-        const char *message);
+    void (*write)(
+        void *context, enum kvg_level level, const char *component, const char *message);
     void *context;
 };
 

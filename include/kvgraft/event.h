@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* event.h -- KV events: bytes to events and back.
+ *
+ * A publisher sends messages of three ZeroMQ frames: topic, sequence (u64 big-endian), payload
+ * (MessagePack: [timestamp, [events], dp_rank], or a map with the same).  Read here is every
+ * form in the field: the Mooncake master's object events, with every flag, old and reworked
+ * publisher; vLLM's and SGLang's engine events, as arrays and as maps.
+ *
+ * A reader walks over the payload without allocating and hands out one event after the other;
+ * strings and arrays of an event point into the payload.  A bad event costs that event, a bad
+ * payload that message: what was skipped is counted, never fatal.
+ *
+ * Threads: a reader belongs to its caller.  Nothing here is shared.
+ */
+#ifndef KVGRAFT_EVENT_H
+#define KVGRAFT_EVENT_H
+
+#include <kvgraft/base.h>
+
+KVG_BEGIN_DECLS
+
+/* Limits of a reader, and their defaults. */
+struct kvg_event_limits {
+    size_t struct_bytes;
+    size_t message_bytes_max; /* 0: 64 MiB. */
+    uint32_t event_max;       /* Events a message; 0: 1,048,576. */
+    uint32_t depth_max;       /* Nesting; 0: 16, at most 32. */
+    uint32_t
+        string_bytes_max; /* Of a string that is kept; 0: 4096.  Longer: a bad event. */
+};
+
+/* The three frames of a message, checked. */
+struct kvg_frames {
+    struct kvg_str topic;
+    uint64_t sequence;
+    struct kvg_str payload;
+};
+
+/* KVG_EFORMAT unless there are three frames and the second has 8 bytes.  *error says which. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_frames_parse(const struct kvg_str *frames,
+    size_t frame_count, struct kvg_error *error, struct kvg_frames *out);
+
+enum kvg_event_kind {
+    KVG_EVENT_STORED,
+    KVG_EVENT_REMOVED,
+    KVG_EVENT_CLEARED
+};
+
+/* Whose event it is: a store's (one object) or an engine's (blocks of tokens). */
+enum kvg_event_form {
+    KVG_FORM_OBJECT,
+    KVG_FORM_ENGINE
+};
+
+/* How it was encoded; for people and for `watch`. */
+enum kvg_event_encoding {
+    KVG_ENCODING_MAP,
+    KVG_ENCODING_ARRAY
+};
+
+/* An array inside the payload, walked with kvg_array_next_u64() and friends. */
+struct kvg_event_array {
+    const uint8_t *data; /* First element. */
+    size_t bytes;        /* To the end of the payload. */
+    uint32_t count;
+};
+
+/* One event.  A field that the publisher did not send, or sent as nil, is absent: NULL string,
+ * false `has_`, zero count. */
+struct kvg_event {
+    enum kvg_event_kind kind;
+    enum kvg_event_form form;
+    enum kvg_event_encoding encoding;
+    enum kvg_medium medium;     /* KVG_MEDIUM_UNKNOWN if not said. */
+    struct kvg_str medium_name; /* As sent. */
+    bool has_event_id;
+    bool has_timestamp;
+    bool has_dp_rank; /* Of this event, else of the batch. */
+    bool has_block_size;
+    bool has_base_block_index;
+    bool has_parent_hash;
+    uint64_t event_id;
+    int64_t timestamp_ms;
+    int64_t dp_rank;
+    uint64_t block_size;
+    int64_t base_block_index;
+    uint64_t
+        parent_hash; /* Of an integer hash, bit-cast; byte-string hashes: first 8 bytes,
+                             big-endian. */
+    struct kvg_str object_key;
+    struct kvg_str group_id;
+    struct kvg_str tenant_id;
+    struct kvg_str backend_id;
+    struct kvg_str model_name;
+    struct kvg_str lora_name;
+    struct kvg_str salt;                 /* additional_salt, cache_salt. */
+    struct kvg_event_array block_hashes; /* seq_hashes where block_hashes are absent. */
+    struct kvg_event_array token_ids;    /* Integers, or with EAGLE pairs of them. */
+    bool token_pairs;
+};
+
+/* What a reader has seen.  Sums over everything it read; zero it when you like. */
+struct kvg_event_counts {
+    uint64_t messages;
+    uint64_t events;         /* Handed out. */
+    uint64_t bad_payloads;   /* Messages given up, at the front or in the middle. */
+    uint64_t bad_events;     /* Skipped: a wrong type in a needed field, a limit. */
+    uint64_t unknown_kinds;  /* Skipped: an event type we do not know. */
+    uint64_t unknown_fields; /* Skipped fields of good events. */
+    uint64_t ignored_values; /* Known optional fields of a wrong type, read as absent. */
+};
+
+struct kvg_event_reader {
+    struct kvg_event_limits limits;
+    struct kvg_event_counts counts;
+    /* Of the message being read. */
+    bool has_timestamp;
+    bool has_dp_rank;
+    int64_t timestamp_ms;
+    int64_t dp_rank;
+    const uint8_t *cursor; /* Private from here. */
+    const uint8_t *end;
+    uint32_t events_left;
+    bool dp_rank_read;
+};
+
+/* Readies a reader.  `limits` may be NULL. */
+KVG_API void kvg_event_reader_init(
+    struct kvg_event_reader *reader, const struct kvg_event_limits *limits);
+
+/* Begins a payload, which must stay until the last event was used.  KVG_EFORMAT or KVG_ELIMIT
+ * if it is not a batch at all; that is counted as a bad payload. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_event_reader_begin(
+    struct kvg_event_reader *reader, struct kvg_str payload, struct kvg_error *error);
+
+/* The next good event.  False at the end of the payload, or where the rest cannot be read. */
+KVG_API bool kvg_event_reader_next(
+    struct kvg_event_reader *reader, struct kvg_event *out);
+
+/* Takes the next element off an array: an integer of any width and sign (bit-cast), or a byte
+ * string (first 8 bytes, big-endian).  False at the end or at an element of another type. */
+KVG_API bool kvg_event_array_next(struct kvg_event_array *array, uint64_t *out);
+/* The next element as a pair of integers (EAGLE token ids). */
+KVG_API bool kvg_event_array_next_pair(struct kvg_event_array *array, uint64_t out[2]);
+
+/* The writer makes the same stream: a payload in a buffer of the caller, which grows through
+ * `alloc`.  A failure sticks: append as you like, ask at the end. */
+struct kvg_event_writer;
+
+enum kvg_event_dialect {
+    KVG_DIALECT_MOONCAKE,        /* Object events as the v0.3.12 master sends them. */
+    KVG_DIALECT_MOONCAKE_LEGACY, /* The same with the legacy fields (the master's default). */
+    KVG_DIALECT_MOONCAKE_V2,     /* The reworked publisher: per medium, `cleared`. */
+    KVG_DIALECT_ENGINE_MAP,      /* vLLM, SGLang: maps. */
+    KVG_DIALECT_ENGINE_ARRAY     /* vLLM, SGLang: arrays. */
+};
+
+KVG_API KVG_MUST_CHECK kvg_err kvg_event_writer_new(const struct kvg_alloc *alloc,
+    enum kvg_event_dialect dialect, struct kvg_event_writer **out);
+KVG_API void kvg_event_writer_free(struct kvg_event_writer *writer);
+/* Starts a message and forgets the last one. */
+KVG_API void kvg_event_writer_begin(struct kvg_event_writer *writer, int64_t timestamp_ms,
+    bool has_dp_rank, int64_t dp_rank);
+/* `event->block_hashes` and `token_ids` are not used; they come as plain arrays here. */
+KVG_API void kvg_event_writer_add(struct kvg_event_writer *writer,
+    const struct kvg_event *event, const uint64_t *hashes, size_t hash_count,
+    const uint32_t *tokens, size_t token_count);
+/* The payload; it lives until the next begin.  KVG_ENOMEM if any step failed. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_event_writer_end(
+    struct kvg_event_writer *writer, struct kvg_str *out);
+/* The sequence frame. */
+KVG_API void kvg_sequence_encode(uint64_t sequence, uint8_t out[8]);
+
+KVG_END_DECLS
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* kvgraft.h -- all of the library. */
+#ifndef KVGRAFT_KVGRAFT_H
+#define KVGRAFT_KVGRAFT_H
+
+#include <kvgraft/base.h>
+#include <kvgraft/page.h>
+#include <kvgraft/layout.h>
+#include <kvgraft/event.h>
+#include <kvgraft/presence.h>
+#include <kvgraft/source.h>
+#include <kvgraft/workers.h>
+#include <kvgraft/dynamo.h>
+
+#endif

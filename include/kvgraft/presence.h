@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* presence.h -- the index: which parts of which pages a shared store holds.
+ *
+ * One index follows one store.  It is fed object keys ("stored", "removed", a listing) and
+ * answers, for a prompt's page keys, which pages are there with all their parts.  It stores a
+ * page once, with bits for its parts per medium, whatever the tensor parallelism; several
+ * layouts, prefixes and tenants share it.
+ *
+ *     words: a *space* is one (tenant, prefix): equal page keys in two spaces are two pages.
+ *            a *view* is a layout bound to a space: what a query asks with.
+ *
+ * Threads: one writer at a time (every function without `reader`), any number of readers.  A
+ * reader takes no lock, allocates nothing and never waits.  It never reports a page whose parts
+ * were not all present at some moment of the call; it may miss a change made meanwhile.
+ *
+ * Memory: `memory_bytes_max` bounds everything.  At the limit the coldest tails go first: pages
+ * not asked for longest, and of one chain the last pages; heads that are still queried stay.
+ * Nothing is ever cleared because it grew.
+ */
+#ifndef KVGRAFT_PRESENCE_H
+#define KVGRAFT_PRESENCE_H
+
+#include <kvgraft/layout.h>
+
+KVG_BEGIN_DECLS
+
+struct kvg_presence;        /* The index. */
+struct kvg_presence_reader; /* One thread's seat at it. */
+struct kvg_presence_view;   /* A layout bound to a tenant of this index. */
+
+#define KVG_PRESENCE_SPACES_MAX 4096u
+#define KVG_PRESENCE_SUFFIXES_MAX 4096u /* Different part suffixes a space. */
+#define KVG_PRESENCE_READERS_MAX 1024u
+
+struct kvg_presence_options {
+    size_t struct_bytes;
+    size_t memory_bytes_max; /* 0: 1 GiB; at least 1 MiB. */
+    uint64_t seed;           /* Secret: spreads keys over the table. */
+};
+
+KVG_API KVG_MUST_CHECK kvg_err kvg_presence_new(const struct kvg_alloc *alloc,
+    const struct kvg_presence_options *options, struct kvg_error *error,
+    struct kvg_presence **out);
+/* Frees the index.  Close its readers and free its views first.  NULL is allowed. */
+KVG_API void kvg_presence_free(struct kvg_presence *index);
+
+/* The writer's side ----------------------------------------------------------------------- */
+
+/* One object appeared or went.  The tenant may be absent: "default".  An object key that does
+ * not parse, or is beyond a limit (spaces, suffixes), is counted, and false is returned: the
+ * index did not change.  Storing twice, or removing what is not there, is harmless (true).
+ * `medium`: CPU or DISK; anything else counts as CPU.  Removing with KVG_MEDIUM_UNKNOWN takes
+ * the part off every medium, which is what the older publisher means. */
+KVG_API bool kvg_presence_stored(struct kvg_presence *index, struct kvg_str tenant,
+    struct kvg_str object_key, enum kvg_medium medium);
+KVG_API bool kvg_presence_removed(struct kvg_presence *index, struct kvg_str tenant,
+    struct kvg_str object_key, enum kvg_medium medium);
+
+/* Everything of a tenant went; with an absent tenant ({NULL, 0}), of all tenants. */
+KVG_API void kvg_presence_cleared(struct kvg_presence *index, struct kvg_str tenant);
+
+/* Comparing with a listing.  Between begin and end every event goes on being applied; a listed
+ * key is added unless an event since the beginning spoke of it (then the event knows better); at
+ * the end every part of the tenant that neither the listing nor an event named is dropped.  One
+ * listing at a time.  The work of the end is done in steps, so that no call takes long:
+ * kvg_presence_listing_end() looks at `slot_max` slots and returns true when it is done. */
+struct kvg_presence_listing_result {
+    uint64_t listed;  /* Keys given that parsed. */
+    uint64_t foreign; /* Keys given that did not. */
+    uint64_t added;   /* Parts the index had missed. */
+    uint64_t dropped; /* Parts the store had lost. */
+};
+KVG_API KVG_MUST_CHECK kvg_err kvg_presence_listing_begin(
+    struct kvg_presence *index, struct kvg_str tenant);
+KVG_API bool kvg_presence_listing_key(
+    struct kvg_presence *index, struct kvg_str object_key);
+KVG_API bool kvg_presence_listing_end(
+    struct kvg_presence *index, size_t slot_max, struct kvg_presence_listing_result *out);
+KVG_API void kvg_presence_listing_abort(struct kvg_presence *index);
+
+/* What answers about a tenant are worth; an absent tenant sets all, and those to come. */
+KVG_API void kvg_presence_set_confidence(
+    struct kvg_presence *index, struct kvg_str tenant, enum kvg_confidence confidence);
+
+/* Moves the clock of recency.  Any monotonic number; a step is what "longest not asked for" is
+ * measured in (seconds are right). */
+KVG_API void kvg_presence_set_time(struct kvg_presence *index, uint64_t now_s);
+
+/* Binds a layout to a tenant (absent: "default").  The view copies what it needs.  Views are
+ * made and freed by the writer and used by any reader. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_presence_view_new(struct kvg_presence *index,
+    const struct kvg_layout *layout, struct kvg_str tenant, struct kvg_error *error,
+    struct kvg_presence_view **out);
+KVG_API void kvg_presence_view_free(struct kvg_presence_view *view);
+
+/* Calls `on_object` for every part that is present, as object keys; for dumps and checks.
+ * Returns how many. */
+KVG_API uint64_t kvg_presence_each(struct kvg_presence *index,
+    void (*on_object)(void *context, struct kvg_str tenant, struct kvg_str object_key,
+        enum kvg_medium medium),
+    void *context);
+
+/* Dump to and load from bytes (own format, versioned, checksummed; docs/dump-format.md).  `write`
+ * and `read` return false to stop; read returns the bytes got in *got.  What is loaded is merged
+ * and the tenants it names become `suspect`. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_presence_dump(struct kvg_presence *index,
+    bool (*write)(void *context, const void *bytes, size_t byte_count), void *context);
+KVG_API KVG_MUST_CHECK kvg_err kvg_presence_load(struct kvg_presence *index,
+    bool (*read)(void *context, void *bytes, size_t byte_max, size_t *got), void *context,
+    struct kvg_error *error);
+
+struct kvg_presence_stats {
+    size_t struct_bytes;
+    uint64_t pages;
+    uint64_t parts; /* Over media: a part in cpu and disk counts twice. */
+    uint64_t spaces;
+    uint64_t slots; /* Room in the table. */
+    size_t memory_bytes;
+    size_t memory_bytes_max;
+    uint64_t stored_applied;
+    uint64_t removed_applied;
+    uint64_t removed_unknown;
+    uint64_t cleared_applied;
+    uint64_t foreign_keys;   /* Did not parse. */
+    uint64_t refused_spaces; /* Over KVG_PRESENCE_SPACES_MAX. */
+    uint64_t refused_suffixes;
+    uint64_t refused_memory; /* The allocator said no; the part is not known. */
+    uint64_t evicted_pages;  /* Gave way at the limit. */
+};
+KVG_API void kvg_presence_stats(
+    const struct kvg_presence *index, struct kvg_presence_stats *out);
+
+/* The readers' side ----------------------------------------------------------------------- */
+
+/* Opens a seat for the calling thread.  Any thread may close it. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_presence_reader_open(
+    struct kvg_presence *index, struct kvg_presence_reader **out);
+KVG_API void kvg_presence_reader_close(struct kvg_presence_reader *reader);
+
+/* A run of present pages: [begin, end). */
+struct kvg_range {
+    uint32_t begin;
+    uint32_t end;
+};
+
+#define KVG_MEDIUM_BIT(medium) (1u << (medium))
+
+/* One prompt's question and its answer. */
+struct kvg_lookup {
+    /* In. */
+    const struct kvg_presence_view *view;
+    const struct kvg_key *keys;
+    uint32_t key_count;
+    uint32_t start;           /* `contiguous` counts from here. */
+    struct kvg_range *ranges; /* Room for range_max; may be NULL with 0. */
+    uint32_t range_max;
+    /* Out. */
+    uint32_t range_count; /* All there are, also those without room. */
+    uint32_t total;       /* Present pages. */
+    uint32_t contiguous;  /* Present pages from `start` without a hole, for which trailing
+                                 pools hold what they must: what an engine can load. */
+    uint32_t
+        first_missing; /* First absent page at or after `start`; key_count if none. */
+    uint32_t missing_parts; /* Of that page: parts of the layout that are absent. */
+    uint32_t media;         /* KVG_MEDIUM_BIT()s: media that alone hold all parts of the
+                                 contiguous pages; 0 if it takes a mix. */
+    enum kvg_confidence confidence;
+    uint32_t retries; /* Slots that had to be read again. */
+    uint32_t gave_up; /* Slots that changed too often: counted as absent. */
+};
+
+/* Answers a batch of questions.  Lock-free, allocates nothing. */
+KVG_API void kvg_presence_lookup(
+    struct kvg_presence_reader *reader, struct kvg_lookup *lookups, size_t lookup_count);
+
+/* Present pages at or after page `page`, holes allowed: what the seed calls hits_beyond.  Needs
+ * range_max >= range_count. */
+KVG_API uint32_t kvg_lookup_hits_beyond(const struct kvg_lookup *lookup, uint32_t page);
+
+/* One page in detail, for `explain`: bit p of cpu/disk is part p of the view's layout.  Returns
+ * whether the index knows the page at all.  `bits_bytes` is the room in each. */
+KVG_API bool kvg_presence_page_parts(struct kvg_presence_reader *reader,
+    const struct kvg_presence_view *view, const struct kvg_key *key, uint8_t *cpu_bits,
+    uint8_t *disk_bits, size_t bits_bytes);
+
+KVG_END_DECLS
+
+#endif

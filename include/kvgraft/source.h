@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* source.h -- what to do with a stream of events about one store.
+ *
+ * A source is a pure state machine between a publisher and a presence index.  Its driver (the
+ * daemon, a simulation, an embedder's loop) feeds it what happened and the time, and carries out
+ * the actions it asks for: connect, fetch a status, a key count or a listing, verify keys, wake me
+ * at.  The source decides what is applied, when the index is suspect, and how it is repaired:
+ *
+ *     messages, answers, time --->  source  ---> index (stored, removed, listing, confidence)
+ *                                      |
+ *                                      v
+ *                                   actions
+ *
+ * Rules (docs/design/source.md): a gap does not erase, it makes the index suspect and starts a
+ * repair; a publisher that starts again is recognised, and its old content goes; a late joiner
+ * rebuilds from a listing; the store's key count is compared from time to time, because a store
+ * can lose keys without an event.  Probing never renews a lease: only /get_all_keys, /metrics,
+ * /kv_events/status and /batch_query_keys are asked for.
+ *
+ * Threads: a source and the writer's side of its index belong to one thread.
+ * Time: milliseconds on any monotonic clock, given in.
+ */
+#ifndef KVGRAFT_SOURCE_H
+#define KVGRAFT_SOURCE_H
+
+#include <kvgraft/event.h>
+#include <kvgraft/presence.h>
+
+KVG_BEGIN_DECLS
+
+struct kvg_source;
+
+struct kvg_source_options {
+    size_t struct_bytes;
+    bool has_admin;      /* The store's admin port can be asked. */
+    uint64_t seed;       /* For jitter. */
+    uint32_t silence_ms; /* No message and no status for so long: suspect.  0: 15,000. */
+    uint32_t status_interval_ms;  /* 0: 5,000. */
+    uint32_t count_interval_ms;   /* Between comparisons of key counts; 0: 10,000. */
+    uint32_t listing_interval_ms; /* Between full listings without cause; 0: 300,000. */
+    uint32_t listing_timeout_ms;  /* 0: 60,000. */
+    uint32_t retry_min_ms;        /* Back-off: doubles, with jitter.  0: 500. */
+    uint32_t retry_max_ms;        /* 0: 30,000. */
+    double drift_max; /* Part of the keys that may differ before a listing; 0: 0.001. */
+    struct kvg_event_limits event_limits;
+    const struct kvg_log *log; /* Or NULL.  Rate-limited. */
+};
+
+KVG_API KVG_MUST_CHECK kvg_err kvg_source_new(const struct kvg_alloc *alloc,
+    struct kvg_presence *index, const struct kvg_source_options *options, uint64_t now_ms,
+    struct kvg_source **out);
+KVG_API void kvg_source_free(struct kvg_source *source);
+
+/* What happened ---------------------------------------------------------------------------- */
+
+KVG_API void kvg_source_connected(struct kvg_source *source, uint64_t now_ms);
+KVG_API void kvg_source_disconnected(struct kvg_source *source, uint64_t now_ms);
+/* A message arrived.  Frames as received; anything may be in them. */
+KVG_API void kvg_source_message(struct kvg_source *source, const struct kvg_str *frames,
+    size_t frame_count, uint64_t now_ms);
+/* The endpoint now is another one: everything held is of another store. */
+KVG_API void kvg_source_endpoint_changed(struct kvg_source *source, uint64_t now_ms);
+KVG_API void kvg_source_tick(struct kvg_source *source, uint64_t now_ms);
+
+/* Answers to actions.  An answer to an action that was given up is ignored. */
+struct kvg_source_status {
+    bool enabled;
+    uint64_t published_batches;
+    uint64_t published_events;
+    uint64_t dropped_events;
+};
+KVG_API void kvg_source_status_answer(struct kvg_source *source, uint64_t action_id,
+    const struct kvg_source_status *status, uint64_t now_ms);
+KVG_API void kvg_source_count_answer(
+    struct kvg_source *source, uint64_t action_id, uint64_t key_count, uint64_t now_ms);
+/* A piece of the listing: bytes as they arrive, one key a line, cut anywhere. */
+KVG_API void kvg_source_listing_data(
+    struct kvg_source *source, uint64_t action_id, struct kvg_str bytes, uint64_t now_ms);
+KVG_API void kvg_source_listing_done(
+    struct kvg_source *source, uint64_t action_id, uint64_t now_ms);
+/* One key of a verification. */
+KVG_API void kvg_source_verified(struct kvg_source *source, uint64_t action_id,
+    struct kvg_str object_key, bool present, uint64_t now_ms);
+KVG_API void kvg_source_verify_done(
+    struct kvg_source *source, uint64_t action_id, uint64_t now_ms);
+/* The action failed; it is tried again with back-off. */
+KVG_API void kvg_source_failed(
+    struct kvg_source *source, uint64_t action_id, const char *reason, uint64_t now_ms);
+
+/* What to do ------------------------------------------------------------------------------- */
+
+enum kvg_source_action_kind {
+    KVG_ACTION_RECONNECT,     /* Close and open the stream; no answer but connected(). */
+    KVG_ACTION_FETCH_STATUS,  /* GET /kv_events/status. */
+    KVG_ACTION_FETCH_COUNT,   /* GET /metrics, master_key_count. */
+    KVG_ACTION_FETCH_LISTING, /* GET /get_all_keys, streamed. */
+    KVG_ACTION_VERIFY,        /* GET /batch_query_keys?keys=... */
+    KVG_ACTION_CANCEL         /* Give the action `cancels` up. */
+};
+struct kvg_source_action {
+    enum kvg_source_action_kind kind;
+    uint64_t id;
+    uint64_t cancels;
+    struct kvg_str keys; /* VERIFY: object keys joined by commas; until the next call. */
+};
+/* The next thing to do; false when there is nothing now. */
+KVG_API bool kvg_source_next_action(
+    struct kvg_source *source, struct kvg_source_action *out);
+/* When to call kvg_source_tick() at the latest. */
+KVG_API uint64_t kvg_source_deadline_ms(const struct kvg_source *source);
+
+/* What it thinks --------------------------------------------------------------------------- */
+
+/* Why an answer is not fresh; several may hold. */
+#define KVG_SOURCE_REASONS(X)                                                            \
+    X(KVG_REASON_NO_STREAM, 0, "no_stream", "not connected to the publisher")            \
+    X(KVG_REASON_NOTHING_YET, 1, "nothing_yet", "connected, no message yet")             \
+    X(KVG_REASON_LATE_JOIN, 2, "late_join",                                              \
+        "joined a running stream; earlier events are unknown")                           \
+    X(KVG_REASON_GAP, 3, "gap", "messages were lost")                                    \
+    X(KVG_REASON_RESTART, 4, "restart", "the publisher started again")                   \
+    X(KVG_REASON_SILENCE, 5, "silence", "the publisher has not been heard for too long") \
+    X(KVG_REASON_DISABLED, 6, "disabled", "the store does not publish events")           \
+    X(KVG_REASON_BAD_MESSAGE, 7, "bad_message", "a message could not be read")           \
+    X(KVG_REASON_DRIFT, 8, "drift", "the store's key count differs from the index")      \
+    X(KVG_REASON_LOADED, 9, "loaded", "loaded from a file, not compared yet")            \
+    X(KVG_REASON_BEHIND, 10, "behind", "the store has published more than has arrived")  \
+    X(KVG_REASON_UNLISTABLE, 11, "unlistable", "a tenant that a listing cannot show")    \
+    X(KVG_REASON_MEMORY, 12, "memory", "the index is at its limit and holds a part only")
+enum kvg_source_reason {
+#define KVG_REASON_ENUM(name, bit, word, sentence) name = 1 << (bit),
+    KVG_SOURCE_REASONS(KVG_REASON_ENUM)
+#undef KVG_REASON_ENUM
+};
+KVG_API const char *kvg_source_reason_word(enum kvg_source_reason reason);
+KVG_API const char *kvg_source_reason_sentence(enum kvg_source_reason reason);
+
+struct kvg_source_stats {
+    size_t struct_bytes;
+    enum kvg_confidence confidence; /* Of the default tenant. */
+    uint32_t reasons;               /* kvg_source_reason bits; 0 when fresh. */
+    bool connected;
+    bool has_sequence;
+    uint64_t last_sequence;
+    uint64_t last_message_ms; /* Clock of the driver; 0 never. */
+    uint64_t suspect_since_ms;
+    uint64_t messages;
+    uint64_t events;
+    uint64_t duplicates; /* Messages. */
+    uint64_t gaps;
+    uint64_t missed_sequences;
+    uint64_t restarts;
+    uint64_t bad_frames;
+    uint64_t foreign_events; /* Engine events on a store's stream. */
+    uint64_t listings;
+    uint64_t listings_failed;
+    uint64_t listing_keys;
+    uint64_t parts_added;   /* By listings: what the stream had lost. */
+    uint64_t parts_dropped; /* By listings: what the store had lost silently. */
+    uint64_t verified_present;
+    uint64_t verified_absent;
+    uint64_t last_repair_ms; /* From loss to fresh, the last time. */
+    struct kvg_event_counts decoder;
+};
+KVG_API void kvg_source_stats(
+    const struct kvg_source *source, struct kvg_source_stats *out);
+
+KVG_END_DECLS
+
+#endif

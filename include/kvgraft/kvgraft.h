@@ -12,6 +12,7 @@
 #include <kvgraft/presence.h>
 #include <kvgraft/source.h>
 #include <kvgraft/workers.h>
+#include <kvgraft/slots.h>
 #include <kvgraft/dynamo.h>
 
 #endif

@@ -6,16 +6,16 @@
 #ifndef KVI_BASE_ASSERT_H
 #define KVI_BASE_ASSERT_H
 
-#define KVI_ASSERT(condition)                                                            \
-    do {                                                                                 \
-        if (__builtin_expect(!(condition), 0))                                           \
-            __builtin_trap();                                                            \
+#define KVI_ASSERT(condition)                  \
+    do {                                       \
+        if (__builtin_expect(!(condition), 0)) \
+            __builtin_trap();                  \
     } while (0)
 
 #ifdef NDEBUG
-#define KVI_DCHECK(condition)                                                            \
-    do {                                                                                 \
-        (void)sizeof(condition);                                                         \
+#define KVI_DCHECK(condition)    \
+    do {                         \
+        (void)sizeof(condition); \
     } while (0)
 #else
 #define KVI_DCHECK(condition) KVI_ASSERT(condition)

@@ -15,8 +15,8 @@ const char *kvg_version(void)
 const char *kvg_err_name(kvg_err err)
 {
     switch (err) {
-#define ERROR_NAME(name, value, sentence)                                                \
-    case name:                                                                           \
+#define ERROR_NAME(name, value, sentence) \
+    case name:                            \
         return #name;
         KVG_ERRORS(ERROR_NAME)
 #undef ERROR_NAME
@@ -27,8 +27,8 @@ const char *kvg_err_name(kvg_err err)
 const char *kvg_strerror(kvg_err err)
 {
     switch (err) {
-#define ERROR_SENTENCE(name, value, sentence)                                            \
-    case name:                                                                           \
+#define ERROR_SENTENCE(name, value, sentence) \
+    case name:                                \
         return sentence;
         KVG_ERRORS(ERROR_SENTENCE)
 #undef ERROR_SENTENCE

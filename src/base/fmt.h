@@ -33,14 +33,14 @@ kvg_err kvi_fail_range(struct kvg_error *error, const char *field, uint64_t valu
 
 static inline struct kvg_str kvi_str(const char *zero_terminated)
 {
-    return (struct kvg_str){zero_terminated,
-        zero_terminated == NULL ? 0 : __builtin_strlen(zero_terminated)};
+    return (struct kvg_str){
+        zero_terminated, zero_terminated == NULL ? 0 : __builtin_strlen(zero_terminated)};
 }
 
 static inline bool kvi_str_equal(struct kvg_str a, struct kvg_str b)
 {
     return a.bytes == b.bytes &&
-        (a.bytes == 0 || __builtin_memcmp(a.data, b.data, a.bytes) == 0);
+           (a.bytes == 0 || __builtin_memcmp(a.data, b.data, a.bytes) == 0);
 }
 
 #endif

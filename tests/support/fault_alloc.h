@@ -14,7 +14,7 @@ struct fault_alloc {
     size_t live_count;
     size_t peak_bytes;
     uint64_t calls;
-    long countdown;  /* Fails the allocation after this many; -1 never. */
+    long countdown;    /* Fails the allocation after this many; -1 never. */
     bool keep_failing; /* And all later ones too. */
     uint64_t failed;
 };
@@ -25,7 +25,7 @@ void fault_alloc_init(struct fault_alloc *fault);
  * with all later ones, until a run needs no more.  The scenario returns true if it completed
  * without having met the failure; it must release everything it made.  Returns the number of
  * failures injected, and stops the test on a leak. */
-uint64_t for_each_oom(bool (*scenario)(const struct kvg_alloc *alloc, void *context),
-    void *context);
+uint64_t for_each_oom(
+    bool (*scenario)(const struct kvg_alloc *alloc, void *context), void *context);
 
 #endif

@@ -19,19 +19,20 @@
  * in the table of main. */
 #define TEST(name) static void name(void **test_state_unused)
 #define RUN(name) cmocka_unit_test(name)
-#define TEST_MAIN(...)                                                                   \
-    int main(void)                                                                       \
-    {                                                                                    \
-        const struct CMUnitTest tests[] = {__VA_ARGS__};                                 \
-        return cmocka_run_group_tests(tests, NULL, NULL);                                \
+#define TEST_MAIN(...)                                    \
+    int main(void)                                        \
+    {                                                     \
+        const struct CMUnitTest tests[] = {__VA_ARGS__};  \
+        return cmocka_run_group_tests(tests, NULL, NULL); \
     }
 
 #define CHECK(condition) assert_true(condition)
-#define CHECK_EQ(actual, expected)                                                       \
-    _assert_int_equal((LargestIntegralType)(actual), (LargestIntegralType)(expected),    \
+#define CHECK_EQ(actual, expected)                                                    \
+    _assert_int_equal((LargestIntegralType)(actual), (LargestIntegralType)(expected), \
         __FILE__, __LINE__)
 #define CHECK_STR(actual, expected) assert_string_equal((actual), (expected))
-#define CHECK_MEM(actual, expected, bytes) assert_memory_equal((actual), (expected), (bytes))
+#define CHECK_MEM(actual, expected, bytes) \
+    assert_memory_equal((actual), (expected), (bytes))
 
 /* cmocka hands every test a state pointer that ours do not use. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -39,7 +39,7 @@ TEST(every_byte_that_is_no_digit_is_refused)
 
     for (byte = 0; byte < 256; byte++) {
         bool digit = (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'f') ||
-            (byte >= 'A' && byte <= 'F');
+                     (byte >= 'A' && byte <= 'F');
         size_t place;
 
         for (place = 0; place < 2; place++) {

@@ -37,8 +37,9 @@ enum kvg_pool_policy {
 
 /* One pool of an advertised multi-pool layout. */
 struct kvg_layout_pool {
-    struct kvg_str name;            /* For people; may be empty. */
-    const struct kvg_str *suffixes; /* Whole suffixes, e.g. "__deepseek_v4_c4". */
+    struct kvg_str name; /* For people; may be empty. */
+    /* Whole suffixes, e.g. "__deepseek_v4_c4": each begins with '_', none is given twice. */
+    const struct kvg_str *suffixes;
     size_t suffix_count;
     enum kvg_pool_policy policy;
     uint32_t trailing_pages; /* At least 1 with KVG_POOL_TRAILING_PAGES, else 0. */
@@ -51,21 +52,23 @@ struct kvg_layout_config {
     uint32_t tp_size;     /* 0 counts as 1, as in the seed client. */
     uint32_t pp_size;     /* 0 counts as 1. */
     uint32_t tp_lcm_size; /* 0: not given.  Matters only with split heads. */
-    bool mla;
+    bool mla;             /* One k part a stage, whatever the ranks. */
     bool split_heads;
     struct kvg_str tag; /* extra_backend_tag; empty counts as absent. */
-    struct kvg_str
-        model_prefix; /* Served model name with '/' turned into '-'; or absent. */
+    /* Served model name with '/' turned into '-'; empty counts as absent. */
+    struct kvg_str model_prefix;
     const struct kvg_layout_pool *pools; /* If any, they replace the k and v parts. */
     size_t pool_count;
     struct kvg_str
-        key_prefix; /* Advertised prefix; replaces tag and model prefix in object
-                                  keys, not in group ids. */
+        key_prefix; /* Advertised prefix, without the '_' behind it: replaces tag
+                                * and model prefix in object keys, not in group ids.  Absent
+                                * is {NULL, 0}; present and empty means no prefix. */
 };
 
 struct kvg_layout;
 
-/* Compiles a layout.  KVG_EINVAL or KVG_ELIMIT with the field in *error. */
+/* Compiles a layout.  KVG_EINVAL or KVG_ELIMIT with the field in *error, by the name it is
+ * advertised under ("tp_size", "extra_backend_tag", "pools[2].suffixes[1]"); KVG_ENOMEM. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_layout_new(const struct kvg_alloc *alloc,
     const struct kvg_layout_config *config, struct kvg_error *error,
     struct kvg_layout **out);
@@ -86,7 +89,8 @@ KVG_API bool kvg_layout_equal(const struct kvg_layout *a, const struct kvg_layou
 KVG_API size_t kvg_layout_object_key(
     const struct kvg_layout *layout, const struct kvg_key *key, uint32_t part, char *out);
 
-/* "sglang-hicache:[tag_][model_]HEX", as writers label a page's objects. */
+/* "sglang-hicache:[tag_][model_]HEX", as writers label a page's objects, and a zero.  Returns
+ * its bytes without the zero; `out` needs KVG_GROUP_ID_BYTES_MAX + 1. */
 #define KVG_GROUP_ID_BYTES_MAX (15u + KVG_LAYOUT_PREFIX_BYTES_MAX + 1u + 64u)
 KVG_API size_t kvg_layout_group_id(
     const struct kvg_layout *layout, const struct kvg_key *key, char *out);
@@ -98,8 +102,9 @@ struct kvg_object_key {
     struct kvg_str suffix; /* With its leading '_'; at least 2 bytes. */
 };
 
-/* Takes an object key apart, from the right.  False if it has no 64 hex digits in the right
- * place (a foreign object: warm-up keys, other engines), or is over the limits. */
+/* Takes an object key apart, from the right.  False, and *out zero, if it has no 64 lower-case
+ * hex digits in the right place (a foreign object: warm-up keys, other engines), or is over the
+ * limits.  Putting the three together again gives the same bytes. */
 KVG_API bool kvg_object_key_parse(struct kvg_str text, struct kvg_object_key *out);
 
 /* The part of this layout that the object key names, or -1: other prefix or suffix. */

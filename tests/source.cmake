@@ -1,1 +1,1 @@
-# kvgraft_test(test_source SOURCES unit/test_source.c)
+kvgraft_test(test_workers SOURCES unit/test_workers.c)

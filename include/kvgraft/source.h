@@ -19,8 +19,18 @@
  * can lose keys without an event.  Probing never renews a lease: only /get_all_keys, /metrics,
  * /kv_events/status and /batch_query_keys are asked for.
  *
+ * What `fresh` promises: every event the store has published up to the last status was applied,
+ * nothing is known to be missing, and with an admin port the key count agreed at most three
+ * count intervals ago.  What it does not: keys that the store lost without an event since then.
+ * Without an admin port a loss cannot be repaired: after one the index stays suspect until the
+ * publisher starts again from its first message, or says `cleared`; a late joiner likewise.
+ *
+ * Driving it: after every call, take actions with kvg_source_next_action() until there is none,
+ * and call kvg_source_tick() at kvg_source_deadline_ms() at the latest.  Load a dump into the
+ * index before the source is made.
+ *
  * Threads: a source and the writer's side of its index belong to one thread.
- * Time: milliseconds on any monotonic clock, given in.
+ * Time: milliseconds on any monotonic clock, given in; a step back is taken as no step.
  */
 #ifndef KVGRAFT_SOURCE_H
 #define KVGRAFT_SOURCE_H
@@ -43,7 +53,11 @@ struct kvg_source_options {
     uint32_t listing_timeout_ms;  /* 0: 60,000. */
     uint32_t retry_min_ms;        /* Back-off: doubles, with jitter.  0: 500. */
     uint32_t retry_max_ms;        /* 0: 30,000. */
+    uint32_t behind_grace_ms;     /* Time for messages under way to arrive; 0: 1,000. */
     double drift_max; /* Part of the keys that may differ before a listing; 0: 0.001. */
+    bool
+        verify_tenants; /* The admin port answers VERIFY for every tenant, not only for the
+                            default one (the Mooncake master's does not). */
     struct kvg_event_limits event_limits;
     const struct kvg_log *log; /* Or NULL.  Rate-limited. */
 };
@@ -63,8 +77,11 @@ KVG_API void kvg_source_message(struct kvg_source *source, const struct kvg_str 
 /* The endpoint now is another one: everything held is of another store. */
 KVG_API void kvg_source_endpoint_changed(struct kvg_source *source, uint64_t now_ms);
 KVG_API void kvg_source_tick(struct kvg_source *source, uint64_t now_ms);
+/* A person wants a full listing now.  Needs an admin port; waits for one under way. */
+KVG_API void kvg_source_request_listing(struct kvg_source *source, uint64_t now_ms);
 
-/* Answers to actions.  An answer to an action that was given up is ignored. */
+/* Answers to actions.  Every action but RECONNECT and CANCEL gets one end: its answer, its done,
+ * or failed().  An answer to an action that was given up is ignored. */
 struct kvg_source_status {
     bool enabled;
     uint64_t published_batches;
@@ -96,14 +113,15 @@ enum kvg_source_action_kind {
     KVG_ACTION_FETCH_STATUS,  /* GET /kv_events/status. */
     KVG_ACTION_FETCH_COUNT,   /* GET /metrics, master_key_count. */
     KVG_ACTION_FETCH_LISTING, /* GET /get_all_keys, streamed. */
-    KVG_ACTION_VERIFY,        /* GET /batch_query_keys?keys=... */
-    KVG_ACTION_CANCEL         /* Give the action `cancels` up. */
+    KVG_ACTION_VERIFY, /* GET /batch_query_keys?keys=...; only with verify_tenants. */
+    KVG_ACTION_CANCEL  /* Give the action `cancels` up. */
 };
 struct kvg_source_action {
     enum kvg_source_action_kind kind;
     uint64_t id;
     uint64_t cancels;
     struct kvg_str keys; /* VERIFY: object keys joined by commas; until the next call. */
+    struct kvg_str tenant; /* VERIFY: whose; until the next call. */
 };
 /* The next thing to do; false when there is nothing now. */
 KVG_API bool kvg_source_next_action(
@@ -128,7 +146,11 @@ KVG_API uint64_t kvg_source_deadline_ms(const struct kvg_source *source);
     X(KVG_REASON_LOADED, 9, "loaded", "loaded from a file, not compared yet")            \
     X(KVG_REASON_BEHIND, 10, "behind", "the store has published more than has arrived")  \
     X(KVG_REASON_UNLISTABLE, 11, "unlistable", "a tenant that a listing cannot show")    \
-    X(KVG_REASON_MEMORY, 12, "memory", "the index is at its limit and holds a part only")
+    X(KVG_REASON_MEMORY, 12, "memory",                                                   \
+        "the index is at its limit and holds a part only")                               \
+    X(KVG_REASON_UNCHECKED, 13, "unchecked",                                             \
+        "not compared with the store yet, or not for too long")                          \
+    X(KVG_REASON_KEYLESS, 14, "keyless", "the publisher does not say object keys")
 enum kvg_source_reason {
 #define KVG_REASON_ENUM(name, bit, word, sentence) name = 1 << (bit),
     KVG_SOURCE_REASONS(KVG_REASON_ENUM)
@@ -163,9 +185,29 @@ struct kvg_source_stats {
     uint64_t verified_absent;
     uint64_t last_repair_ms; /* From loss to fresh, the last time. */
     struct kvg_event_counts decoder;
+    uint64_t bytes;         /* Of all frames. */
+    uint64_t late_messages; /* Came after they had been given up; ignored. */
+    uint64_t jumps;         /* The sequence went on, the event ids did not. */
+    uint64_t cleared_events;
+    uint64_t keyless_events; /* Of a publisher that does not say object keys. */
+    uint64_t reconnects;     /* Asked for. */
+    uint64_t statuses;       /* Answers. */
+    uint64_t counts;         /* Comparisons of key counts that were conclusive. */
+    uint64_t drifts;         /* Of those, the ones that differed too much. */
+    int64_t
+        count_surplus; /* Keys of the store that the index cannot hold: foreign ones. */
+    uint64_t asks_failed;     /* Status, count and verify actions that failed. */
+    uint64_t listings_broken; /* Ended, but something was lost while they ran. */
+    uint64_t listings_shrunk; /* Dropped more than half of a sizeable index; accepted. */
+    uint64_t long_lines;      /* Of listings: too long for an object key, skipped. */
+    uint64_t log_suppressed;  /* Lines not logged because of the rate limit. */
 };
 KVG_API void kvg_source_stats(
     const struct kvg_source *source, struct kvg_source_stats *out);
+
+/* What answers about one tenant are worth, and why (an absent tenant is "default"). */
+KVG_API enum kvg_confidence kvg_source_confidence(
+    const struct kvg_source *source, struct kvg_str tenant, uint32_t *reasons_out);
 
 KVG_END_DECLS
 

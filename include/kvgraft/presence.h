@@ -128,6 +128,8 @@ struct kvg_presence_stats {
     uint64_t refused_suffixes;
     uint64_t refused_memory; /* The allocator said no; the part is not known. */
     uint64_t evicted_pages;  /* Gave way at the limit. */
+    uint64_t objects;        /* Parts whatever the media: each object counts once.  What a
+                                store's own key count is compared with. */
 };
 KVG_API void kvg_presence_stats(
     const struct kvg_presence *index, struct kvg_presence_stats *out);

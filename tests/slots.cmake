@@ -1,1 +1,1 @@
-# kvgraft_test(test_slots SOURCES unit/test_slots.c)
+kvgraft_test(test_slots SOURCES unit/test_slots.c)

@@ -1,4 +1,6 @@
 kvgraft_test(test_page SOURCES unit/test_page.c)
+kvgraft_test(test_page_memo SOURCES unit/test_page_memo.c)
+kvgraft_test(prop_page_memo SOURCES property/prop_page_memo.c)
 
 # OpenSSL is the second opinion of the tests; the library does not use it.
 find_package(OpenSSL QUIET COMPONENTS Crypto)

@@ -8,6 +8,13 @@
  * not count.  The key of a page is SHA-256 over the previous page's key (32 raw bytes; for the
  * first page the prior key if there is one, else nothing) and the page's units as u32 LE.
  *
+ * A page key so names its page and all before it.  Whoever stores several pages as one block
+ * names the block by its *last* page's key: the first page's would be the same for two blocks
+ * that begin alike.
+ *
+ * With EAGLE, the page after page i begins at token (i + 1) * page_size, the last token of the
+ * last pair of page i: a chain continues with tokens + pages * page_size, as without.
+ *
  * Threads: the functions are pure and may run anywhere.  A memo belongs to one thread at a time.
  */
 #ifndef KVGRAFT_PAGE_H
@@ -38,7 +45,7 @@ KVG_API size_t kvg_page_keys(const struct kvg_page_rule *rule,
 struct kvg_page_job {
     const uint32_t *tokens;
     size_t token_count;
-    const struct kvg_key *prior; /* Or NULL. */
+    const struct kvg_key *prior; /* Or NULL.  Not a key of another job of the batch. */
     struct kvg_key *keys;        /* Room for key_max. */
     size_t key_max;
     size_t key_count; /* Out: keys written. */
@@ -66,14 +73,25 @@ KVG_API void kvg_sha256(const void *bytes, size_t byte_count, uint8_t out[32]);
 KVG_API const char *kvg_sha256_path(void);
 
 /* A memo of recently hashed prefixes, so that a prompt that repeats or extends one costs no
- * SHA-256 for the shared part. */
+ * SHA-256 for the shared part.  What it holds are runs of pages: their tokens, their keys and
+ * the key before them.
+ *
+ * A fast hash, keyed with `seed`, only finds a run.  What is then believed is a comparison of
+ * the prior key and of every token, so no prompt can be given another prompt's keys, even by
+ * somebody who knows the seed; a leaked seed costs time, not truth.  Comparing is also cheap:
+ * it reads what hashing would read, at the speed of memcmp.
+ *
+ * It is bounded in bytes; the coldest tails go first, and heads stay as long as anything
+ * behind them does. */
 struct kvg_page_memo;
+
+#define KVG_PAGE_MEMO_BYTES_MIN 4096u
 
 struct kvg_page_memo_options {
     size_t struct_bytes;
     struct kvg_page_rule rule;
     size_t memory_bytes_max; /* All it will ever allocate; 0: 64 MiB. */
-    uint64_t seed;           /* Secret; for the fast hash that finds an entry. */
+    uint64_t seed;           /* Secret; for the fast hash that finds a run. */
 };
 
 struct kvg_page_memo_stats {
@@ -84,6 +102,8 @@ struct kvg_page_memo_stats {
     size_t memory_bytes;
 };
 
+/* Fails with KVG_ENOMEM, or with KVG_EINVAL for a rule out of range or a limit below
+ * KVG_PAGE_MEMO_BYTES_MIN.  `alloc` must outlive the memo. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_page_memo_new(const struct kvg_alloc *alloc,
     const struct kvg_page_memo_options *options, struct kvg_page_memo **out);
 KVG_API void kvg_page_memo_free(struct kvg_page_memo *memo);
@@ -91,6 +111,8 @@ KVG_API void kvg_page_memo_free(struct kvg_page_memo *memo);
 /* As kvg_page_keys(), with the same result.  Never fails: without memory it just hashes. */
 KVG_API size_t kvg_page_memo_keys(struct kvg_page_memo *memo, const struct kvg_key *prior,
     const uint32_t *tokens, size_t token_count, struct kvg_key *keys, size_t key_max);
+
+/* The caller sets out->struct_bytes. */
 KVG_API void kvg_page_memo_stats(
     const struct kvg_page_memo *memo, struct kvg_page_memo_stats *out);
 

@@ -1,1 +1,1 @@
-# kvgraft_test(test_event SOURCES unit/test_event.c)
+kvgraft_test(test_event SOURCES unit/test_event.c support/event_samples.c)

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* event_samples.c -- payloads for tests (event_samples.h). */
+#include "event_samples.h"
+
+#include "base/hex.h"
+#include "test.h"
+
+void sample_hex(const char *hex, struct sample_bytes *out)
+{
+    size_t bytes = strlen(hex) / 2;
+
+    CHECK(bytes <= sizeof(out->data));
+    CHECK(kvi_hex_decode(hex, bytes, (uint8_t *)out->data));
+    out->str = (struct kvg_str){out->data, bytes};
+}
+
+static const char *put_value(struct kvi_mp_buffer *buffer, const char *at);
+
+static const char *put_number(struct kvi_mp_buffer *buffer, const char *at)
+{
+    size_t length = strspn(at, "+-.0123456789eE");
+    char *end;
+
+    if (memchr(at, '.', length) != NULL)
+        kvi_mp_put_double(buffer, strtod(at, &end));
+    else if (*at == '-')
+        kvi_mp_put_int(buffer, strtoll(at, &end, 10));
+    else
+        kvi_mp_put_uint(buffer, strtoull(at, &end, 10));
+    CHECK(end == at + length && length > 0);
+    return end;
+}
+
+static const char *put_quoted(struct kvi_mp_buffer *buffer, const char *at)
+{
+    const char *end = strchr(at + 1, *at == '<' ? '>' : '\'');
+    struct kvg_str text;
+    uint8_t bytes[64];
+
+    CHECK(end != NULL);
+    text = (struct kvg_str){at + 1, (size_t)(end - at - 1)};
+    if (*at == '<') {
+        CHECK(text.bytes / 2 <= sizeof(bytes));
+        CHECK(kvi_hex_decode(text.data, text.bytes / 2, bytes));
+        kvi_mp_put_bin(buffer, (struct kvg_str){(const char *)bytes, text.bytes / 2});
+    } else {
+        kvi_mp_put_str(buffer, text);
+    }
+    return end + 1;
+}
+
+/* The values of a container go to a buffer of their own, because their number comes first. */
+static const char *put_container(struct kvi_mp_buffer *buffer, const char *at)
+{
+    bool map = *at == '{';
+    struct kvi_mp_buffer inside;
+    uint32_t count = 0;
+
+    kvi_mp_buffer_init(&inside, buffer->alloc);
+    at++;
+    while (*at != (map ? '}' : ']')) {
+        if (count++ > 0) {
+            CHECK(*at == ',');
+            at++;
+        }
+        at = put_value(&inside, at);
+        if (map) {
+            CHECK(*at == ':');
+            at = put_value(&inside, at + 1);
+        }
+    }
+    if (map)
+        kvi_mp_put_map(buffer, count);
+    else
+        kvi_mp_put_array(buffer, count);
+    kvi_mp_put_bytes(buffer, inside.data, inside.bytes);
+    kvi_mp_buffer_fini(&inside);
+    return at + 1;
+}
+
+static const char *put_value(struct kvi_mp_buffer *buffer, const char *at)
+{
+    switch (*at) {
+    case '[':
+    case '{':
+        return put_container(buffer, at);
+    case '\'':
+    case '<':
+        return put_quoted(buffer, at);
+    case 'n':
+        kvi_mp_put_nil(buffer);
+        return at + 4;
+    case 't':
+        kvi_mp_put_bool(buffer, true);
+        return at + 4;
+    case 'f':
+        kvi_mp_put_bool(buffer, false);
+        return at + 5;
+    default:
+        return put_number(buffer, at);
+    }
+}
+
+void sample_json(struct kvi_mp_buffer *buffer, const char *json)
+{
+    const char *end = put_value(buffer, json);
+
+    CHECK(*end == '\0');
+}

@@ -199,8 +199,13 @@ KVG_API void kvg_event_writer_begin(struct kvg_event_writer *writer, int64_t tim
 /* Appends an event.  `event->block_hashes` and `token_ids` are not used; they come as plain
  * arrays here, tokens two for a pair if `event->token_pairs`.  A store's event without an
  * object key is sent without the field, as a master does that was told to.  An absent
- * timestamp is the batch's, an absent medium is nil.  KVG_EVENT_CLEARED is not for
- * KVG_DIALECT_MOONCAKE and _LEGACY: that publisher has no such event (KVG_EINVAL at the end). */
+ * timestamp is the batch's, an absent medium is nil, an absent event id 0.
+ *
+ * What a dialect cannot say fails at the end with KVG_EINVAL: KVG_EVENT_CLEARED in
+ * KVG_DIALECT_MOONCAKE and _LEGACY, whose publisher has no such event; in
+ * KVG_DIALECT_ENGINE_ARRAY a tail that a reader would take for something else: a sliding window
+ * without a group index, a spec kind in capitals, a locality not in capitals, a source kind
+ * in capitals or without a spec kind.  A rank of an event's own is left out there. */
 KVG_API void kvg_event_writer_add(struct kvg_event_writer *writer,
     const struct kvg_event *event, const uint64_t *hashes, size_t hash_count,
     const uint32_t *tokens, size_t token_count);

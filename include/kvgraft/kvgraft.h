@@ -9,6 +9,7 @@
 #include <kvgraft/page.h>
 #include <kvgraft/layout.h>
 #include <kvgraft/event.h>
+#include <kvgraft/kvcap.h>
 #include <kvgraft/presence.h>
 #include <kvgraft/source.h>
 #include <kvgraft/workers.h>

@@ -1,0 +1,4 @@
+kvgraft_test(test_cli SOURCES unit/test_cli.c LIBRARIES kvgraft_commands)
+kvgraft_test(test_trace SOURCES unit/test_trace.c LIBRARIES kvgraft_commands)
+kvgraft_fuzz(fuzz_trace SOURCES fuzz/fuzz_trace.c LIBRARIES kvgraft_commands CORPUS trace)
+kvgraft_fuzz(fuzz_tokens SOURCES fuzz/fuzz_tokens.c LIBRARIES kvgraft_commands CORPUS tokens)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* Unit tests of the pool, the rows and the audit (slots.h). */
+/* Unit tests of the pool and the audit (slots.h). */
 #include <kvgraft/slots.h>
 
 #include "fault_alloc.h"
@@ -393,142 +393,6 @@ TEST(state_slots_are_a_pool_with_pages_of_one)
     close_pool(&f);
 }
 
-/* ---- Rows -------------------------------------------------------------------------- */
-
-static struct kvg_rows *open_rows(
-    struct fault_alloc *fault, uint32_t row_count, uint32_t page, uint64_t context)
-{
-    struct kvg_rows_options options = {.struct_bytes = sizeof(options),
-        .row_count = row_count,
-        .page_slots = page,
-        .context_slots = context};
-    struct kvg_rows *rows;
-
-    fault_alloc_init(fault);
-    CHECK_EQ(kvg_rows_new(&fault->alloc, &options, &rows, NULL), KVG_OK);
-    return rows;
-}
-
-static void close_rows(struct fault_alloc *fault, struct kvg_rows *rows)
-{
-    CHECK_EQ(kvg_rows_check(rows, NULL), KVG_OK);
-    kvg_rows_free(rows);
-    CHECK_EQ(fault->live_bytes, 0);
-}
-
-TEST(a_row_tells_the_slots_of_its_positions_as_runs)
-{
-    struct kvg_span first[] = {{.offset = 8, .length = 8}, {.offset = 40, .length = 2}};
-    struct kvg_span second[] = {{.offset = 42, .length = 2}, {.offset = 44, .length = 3}};
-    struct kvg_span items[8];
-    struct kvg_spans spans = {items, 0, 8};
-    struct fault_alloc fault;
-    struct kvg_rows *rows = open_rows(&fault, 2, 4, 100);
-    const uint32_t *table;
-    size_t page_count;
-    kvg_row row;
-
-    CHECK_EQ(kvg_rows_acquire(rows, 1, &row, NULL), KVG_OK);
-    CHECK_EQ(kvg_rows_append(rows, row, first, 2, NULL), KVG_OK);
-    CHECK_EQ(kvg_rows_append(rows, row, second, 2, NULL), KVG_OK);
-    CHECK_EQ(kvg_rows_length(rows, row), 15);
-    CHECK_EQ(kvg_rows_spans(rows, row, 3, 15, &spans, NULL), KVG_OK);
-    CHECK_EQ(spans.count, 2);
-    CHECK_EQ(items[0].offset, 11);
-    CHECK_EQ(items[0].length, 5);
-    CHECK_EQ(items[1].offset, 40);
-    CHECK_EQ(items[1].length, 7);
-    spans.count = 0;
-    CHECK_EQ(kvg_rows_spans(rows, row, 12, 16, &spans, NULL), KVG_OK);
-    CHECK_EQ(items[0].length, 4); /* The end of the last page is the request's. */
-    CHECK_EQ(kvg_rows_spans(rows, row, 12, 17, &spans, NULL), KVG_EINVAL);
-    table = kvg_rows_table(rows, row, &page_count);
-    CHECK_EQ(page_count, 4);
-    CHECK_EQ(table[2], 10);
-    close_rows(&fault, rows);
-}
-
-TEST(slots_that_cannot_lie_at_a_position_are_refused)
-{
-    struct kvg_span good = {.offset = 8, .length = 6};
-    struct kvg_span shifted = {.offset = 21, .length = 1};
-    struct kvg_span elsewhere = {.offset = 18, .length = 2};
-    struct kvg_span foreign = {.offset = 14, .length = 2, .buffer = 1};
-    struct kvg_span too_long = {.offset = 14, .length = 90};
-    struct fault_alloc fault;
-    struct kvg_rows *rows = open_rows(&fault, 1, 4, 64);
-    struct kvg_rows_stats stats_out;
-    struct kvg_error error;
-    kvg_row row;
-
-    CHECK_EQ(kvg_rows_acquire(rows, 1, &row, &error), KVG_OK);
-    CHECK_EQ(kvg_rows_append(rows, row, &good, 1, &error), KVG_OK);
-    CHECK_EQ(kvg_rows_append(rows, row, &shifted, 1, &error), KVG_EINVAL);
-    CHECK_STR(error.field, "span.page");
-    CHECK_EQ(kvg_rows_append(rows, row, &elsewhere, 1, &error), KVG_EINVAL);
-    CHECK_EQ(kvg_rows_append(rows, row, &foreign, 1, &error), KVG_EINVAL);
-    CHECK_STR(error.field, "span.buffer");
-    CHECK_EQ(kvg_rows_append(rows, row, &too_long, 1, &error), KVG_ELIMIT);
-    CHECK_STR(error.message, "row.length is 96; allowed is 0 to 64");
-    CHECK_EQ(kvg_rows_length(rows, row), 6);
-    kvg_rows_stats(rows, &stats_out);
-    CHECK_EQ(stats_out.refused_spans, 4);
-    close_rows(&fault, rows);
-}
-
-TEST(a_handle_kept_after_release_is_refused)
-{
-    struct fault_alloc fault;
-    struct kvg_rows *rows = open_rows(&fault, 1, 1, 8);
-    struct kvg_rows_stats stats_out;
-    struct kvg_error error;
-    kvg_row old;
-    kvg_row row;
-
-    CHECK_EQ(kvg_rows_acquire(rows, 1, &old, &error), KVG_OK);
-    CHECK_EQ(kvg_rows_acquire(rows, 1, &row, &error), KVG_ENOSPACE);
-    CHECK_EQ(kvg_rows_release(rows, old, &error), KVG_OK);
-    CHECK_EQ(kvg_rows_release(rows, old, &error), KVG_ESTATE);
-    CHECK_STR(error.field, "row.generation");
-    CHECK_EQ(kvg_rows_acquire(rows, 1, &row, &error), KVG_OK);
-    CHECK_EQ(row.index, old.index);
-    CHECK_EQ(kvg_rows_release(rows, old, &error), KVG_ESTATE);
-    old.index = 7;
-    CHECK_EQ(kvg_rows_truncate(rows, old, 0, &error), KVG_EINVAL);
-    CHECK_EQ(kvg_rows_length(rows, old), 0);
-    kvg_rows_stats(rows, &stats_out);
-    CHECK_EQ(stats_out.refused_stale, 3);
-    CHECK_EQ(stats_out.refused_exhausted, 1);
-    close_rows(&fault, rows);
-}
-
-TEST(a_row_takes_the_trees_slots_over_its_own)
-{
-    struct kvg_span own = {.offset = 100, .length = 7};
-    struct kvg_span trees[] = {{.offset = 40, .length = 2}, {.offset = 60, .length = 2}};
-    struct kvg_span items[4];
-    struct kvg_spans spans = {items, 0, 4};
-    struct fault_alloc fault;
-    struct kvg_rows *rows = open_rows(&fault, 1, 2, 8);
-    kvg_row row;
-
-    CHECK_EQ(kvg_rows_acquire(rows, 1, &row, NULL), KVG_OK);
-    CHECK_EQ(kvg_rows_append(rows, row, &own, 1, NULL), KVG_OK);
-    CHECK_EQ(kvg_rows_write(rows, row, 0, trees, 2, NULL), KVG_OK);
-    CHECK_EQ(kvg_rows_spans(rows, row, 0, 7, &spans, NULL), KVG_OK);
-    CHECK_EQ(spans.count, 3);
-    CHECK_EQ(items[1].offset, 60);
-    CHECK_EQ(items[2].offset, 104);
-    CHECK_EQ(kvg_rows_write(rows, row, 1, trees, 1, NULL), KVG_EINVAL);
-    CHECK_EQ(kvg_rows_write(rows, row, 6, trees, 1, NULL), KVG_EINVAL);
-    trees[0].length = 1;
-    CHECK_EQ(kvg_rows_write(rows, row, 2, trees, 1, NULL), KVG_EINVAL);
-    CHECK_EQ(kvg_rows_write(rows, row, 6, trees, 1, NULL), KVG_OK);
-    CHECK_EQ(kvg_rows_truncate(rows, row, 3, NULL), KVG_OK);
-    CHECK_EQ(kvg_rows_truncate(rows, row, 4, NULL), KVG_EINVAL);
-    close_rows(&fault, rows);
-}
-
 /* ---- The audit --------------------------------------------------------------------- */
 
 TEST(the_audit_adds_up_and_names_what_does_not)
@@ -642,10 +506,6 @@ TEST_MAIN(RUN(a_pool_gives_out_every_slot_once_and_then_no_more),
     RUN(options_out_of_range_name_their_field),
     RUN(a_run_longer_than_a_span_becomes_several),
     RUN(state_slots_are_a_pool_with_pages_of_one),
-    RUN(a_row_tells_the_slots_of_its_positions_as_runs),
-    RUN(slots_that_cannot_lie_at_a_position_are_refused),
-    RUN(a_handle_kept_after_release_is_refused),
-    RUN(a_row_takes_the_trees_slots_over_its_own),
     RUN(the_audit_adds_up_and_names_what_does_not),
     RUN(every_object_survives_every_failed_allocation),
     RUN(no_call_allocates_once_the_pool_is_made),

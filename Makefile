@@ -2,7 +2,9 @@
 # is missing first.
 
 JOBS ?= $(shell nproc)
-PYTEST = python3 -m pytest -p no:cacheprovider -q
+# The system's Python: that is the one tools/setup installs modules for.
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
+PYTEST = $(PYTHON) -m pytest -p no:cacheprovider -q
 
 .PHONY: help setup run build test check ci clean
 .DEFAULT_GOAL := help

@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* tree.h -- the prefix tree of one engine: which prompts' KV it holds, where, who uses it.
+ *
+ * The tree maps prefixes of token sequences to slots of KV memory.  A *node* is a run of whole
+ * pages with one parent; its key is the tokens of the run, its value, per *component* (FULL
+ * attention, sliding window SWA, recurrent state MAMBA) and per tier (device, host), a list of
+ * spans.  A node without a component's value is a *tombstone* for that component.
+ *
+ * The tree decides, the caller executes.  No call frees or copies a slot: calls append *actions*
+ * to a list the caller hands in, and their order is part of the contract.  An insert is
+ * resumable: it stops where an action must be done before it can go on.
+ *
+ * Lengths and positions count *units*: tokens, or with `eagle` overlapping pairs of tokens, so
+ * that n tokens make n - 1 units.  Only whole pages are held; a trailing part is ignored.
+ *
+ * Threads: a tree belongs to one thread at a time.
+ *
+ * Errors: a call that fails leaves the tree and the caller's lists as they were, and says in
+ * `error` (NULL is allowed) what was wrong.  Codes, unless a function says otherwise:
+ * KVG_ENOMEM; KVG_ENOENT, no such node; KVG_ESTATE, the call contradicts what the tree knows
+ * (a release that was never acquired, an offload of a stored node); KVG_EBUSY, an insert is in
+ * flight; KVG_EINVAL and KVG_EMISMATCH, arguments; KVG_ELIMIT, a named limit.
+ *
+ * Node ids are never reused, also not after a reset, and grow with every node made: a split
+ * makes a new id for the prefix; the suffix keeps the old one.
+ */
+#ifndef KVGRAFT_TREE_H
+#define KVGRAFT_TREE_H
+
+#include <kvgraft/base.h>
+#include <kvgraft/page.h>
+#include <kvgraft/span.h>
+
+KVG_BEGIN_DECLS
+
+struct kvg_tree;
+
+typedef uint64_t kvg_node_id;
+#define KVG_NODE_NONE UINT64_C(0)
+
+/* Components.  The list is open: code must accept numbers it does not know. */
+enum kvg_component {
+    KVG_COMPONENT_FULL,    /* A slot a unit.  Every tree has it. */
+    KVG_COMPONENT_SWA,     /* A slot a unit, needed for the last window only. */
+    KVG_COMPONENT_MAMBA,   /* One state slot at the end of a node. */
+    KVG_COMPONENT_C128,    /* Known by name; trees of this version refuse it. */
+    KVG_COMPONENT_AUX_SWA, /* The same. */
+    KVG_COMPONENT_COUNT
+};
+#define KVG_COMPONENT_MAX 8 /* Room in arrays indexed by component. */
+#define KVG_COMPONENT_BIT(component) (1u << (component))
+
+/* The upper-case name ("SWA"); "?" for a number that has none. */
+KVG_API const char *kvg_component_name(uint32_t component);
+
+enum kvg_tier {
+    KVG_TIER_DEVICE,
+    KVG_TIER_HOST,
+    KVG_TIER_COUNT
+};
+
+/* Which FULL leaves go first.  The smallest key goes; ties go to the one used longest ago. */
+enum kvg_policy {
+    KVG_POLICY_LRU,      /* last use */
+    KVG_POLICY_LFU,      /* hits, last use */
+    KVG_POLICY_FIFO,     /* creation */
+    KVG_POLICY_MRU,      /* last use, backwards */
+    KVG_POLICY_FILO,     /* creation, backwards */
+    KVG_POLICY_PRIORITY, /* priority, last use */
+    KVG_POLICY_SLRU,     /* protected (hits >= slru_hits) after probation, last use */
+    KVG_POLICY_TLRU,     /* nodes beyond the tail budget first, last use */
+    KVG_POLICY_COUNT
+};
+
+/* Reads a policy's name in any case.  KVG_EINVAL names the ones there are. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_policy_parse(
+    struct kvg_str name, enum kvg_policy *out, struct kvg_error *error);
+
+#define KVG_TREE_NODES_MAX (1u << 26) /* Nodes alive at once, for any options. */
+#define KVG_TREE_WINDOW_MAX (1u << 30)
+
+struct kvg_tree_options {
+    size_t struct_bytes;
+    uint32_t page_size;  /* Units a page: 1 to KVG_PAGE_SIZE_MAX. */
+    uint32_t components; /* KVG_COMPONENT_BITs: FULL alone or with SWA, MAMBA or both. */
+    bool eagle;    /* Units are pairs; ignored when MAMBA is among the components. */
+    bool events;   /* Record what is stored and removed, for kvg_tree_events_take(). */
+    bool sessions; /* Keep references of conversations. */
+    bool
+        swa_request_ring; /* Window slots live in a ring of the request, not in the tree. */
+    uint32_t window;      /* Units of the sliding window; at least 1 with SWA. */
+    uint32_t mamba_grid; /* State checkpoints fall on its multiples; 0: page_size. */
+    int32_t mamba_states_per_path_max; /* Negative: no cap. */
+    enum kvg_policy policy;
+    uint32_t slru_hits;          /* Default 2. */
+    uint64_t tlru_threshold;     /* Default 0. */
+    uint64_t tlru_next_estimate; /* Default 0. */
+    uint32_t node_max;           /* 0: KVG_TREE_NODES_MAX. */
+    uint64_t seed; /* Of the child table's hash: random in a server, fixed in a test. */
+};
+
+/* Sets the defaults: FULL, page size 1, lru. */
+KVG_API void kvg_tree_options_init(struct kvg_tree_options *options);
+
+/* Makes an empty tree, a root alone.  `alloc` must outlive it.  KVG_EUNSUPPORTED: a component set
+ * that this version does not know. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_new(const struct kvg_alloc *alloc,
+    const struct kvg_tree_options *options, struct kvg_tree **out,
+    struct kvg_error *error);
+KVG_API void kvg_tree_free(struct kvg_tree *tree);
+
+/* Forgets every node; ids go on.  Emits no event by itself.  No lock or insert survives it.
+ * Fails only without memory. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_reset(struct kvg_tree *tree);
+
+/* What an engine switches while the tree lives.  Set the fields freely between calls. */
+struct kvg_tree_settings {
+    bool host_tier;        /* There is a host pool behind the tree. */
+    bool host_buffer_only; /* Host memory is a passage, the tree keeps nothing there. */
+    bool swa_host_pool;    /* The window has a host pool too. */
+    bool write_back;       /* Back up on eviction; else write-through. */
+    bool storage;          /* Nodes need page keys for a store behind the host tier. */
+    bool external_store;   /* Nodes need page keys for a store of the linker. */
+    bool sparse_retention; /* The store keeps windows at checkpoints only. */
+    uint64_t retention_interval; /* Of those checkpoints; 0: prompt boundaries only. */
+    uint64_t write_through_hits; /* Back up a node at its n-th hit; 256 at first. */
+};
+KVG_API struct kvg_tree_settings *kvg_tree_settings(struct kvg_tree *tree);
+
+KVG_API kvg_node_id kvg_tree_root(const struct kvg_tree *tree);
+KVG_API uint32_t kvg_tree_page_size(const struct kvg_tree *tree);
+KVG_API bool kvg_tree_is_eagle(const struct kvg_tree *tree);
+
+/* ---- Buffers -------------------------------------------------------------------------------
+ * An embedder whose slot numbers live in a table of its own (a tensor) registers the table and
+ * speaks of positions in it.  The tree counts the values that refer to it. */
+
+/* A new buffer id, at least 1.  The caller holds one reference until kvg_tree_buffer_drop(). */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_buffer_add(struct kvg_tree *tree, uint32_t *out);
+KVG_API void kvg_tree_buffer_drop(struct kvg_tree *tree, uint32_t buffer);
+
+/* Takes one buffer that nothing refers to any more, and forgets it; 0 when there is none.  Spans
+ * in actions do not count: do the actions first. */
+KVG_API uint32_t kvg_tree_buffer_take_unused(struct kvg_tree *tree);
+
+/* ---- Keys ---------------------------------------------------------------------------------- */
+
+/* A sequence of units, borrowed.  All namespaces share one root and part at the first page. */
+struct kvg_tree_key {
+    const uint32_t *tokens;
+    size_t token_count;
+    struct kvg_namespace space;
+    bool bigram; /* Units are pairs.  Trees with `eagle` treat every key so. */
+};
+
+/* Units in the key: the tokens, or one less of pairs, never below 0. */
+KVG_API size_t kvg_tree_key_units(const struct kvg_tree_key *key);
+
+/* Units [start, end) of `key`, without copying: of pairs, tokens [start, end + 1).  KVG_EINVAL
+ * if they are not inside it. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_key_slice(const struct kvg_tree_key *key,
+    size_t start, size_t end, struct kvg_tree_key *out, struct kvg_error *error);
+
+/* The whole pages of `key`. */
+KVG_API struct kvg_tree_key kvg_tree_key_align(
+    const struct kvg_tree_key *key, uint32_t page_size);
+
+/* How many units of `key` equal those of `other` from `offset` on, in whole pages.  KVG_EMISMATCH:
+ * namespaces or unit kinds differ; KVG_EINVAL: the offset is beyond the end. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_key_match(const struct kvg_tree_key *key,
+    const struct kvg_tree_key *other, size_t offset, uint32_t page_size, size_t *out,
+    struct kvg_error *error);
+
+/* ---- Actions ------------------------------------------------------------------------------- */
+
+enum kvg_action_kind {
+    /* A pending write of `node` now belongs to two nodes: in the record of write `ack`, replace
+     * `node` by `new_node` (the prefix) and `node` itself, in this order. */
+    KVG_ACTION_REPLACE_ON_SPLIT,
+    /* Free the FULL slots `spans` and what they map to in other pools. */
+    KVG_ACTION_FREE_DEVICE,
+    /* Free the FULL slots `spans` only. */
+    KVG_ACTION_FREE_DEVICE_FULL_ONLY,
+    /* Write `nodes`, parents first, to the host tier or the external store. */
+    KVG_ACTION_BACKUP,
+    /* Free a component's slots.  SWA's device spans name FULL slots: free what they map to. */
+    KVG_ACTION_FREE_COMPONENT_DEVICE,
+    KVG_ACTION_FREE_COMPONENT_HOST,
+    /* Call kvg_tree_evict_excess_path_states(node). */
+    KVG_ACTION_EVICT_EXCESS_PATH_STATES,
+    /* Map the FULL slots `spans` to the SWA slots `spans2`. */
+    KVG_ACTION_REBUILD_MAPPING,
+    /* Find the SWA slots of the FULL slots `spans2` (incoming), map the FULL slots `spans` (kept)
+     * to them, unmap and free `spans2`, give the SWA slots to `node`. */
+    KVG_ACTION_RECOVER_SWA_WITH_LOCKED_FULL,
+    /* Find the SWA slots of the FULL slots `spans` and give them to `node`. */
+    KVG_ACTION_SWA_REBUILD,
+    KVG_ACTION_COUNT
+};
+
+/* One action; the ranges point into the list's arrays. */
+struct kvg_action {
+    enum kvg_action_kind kind;
+    uint32_t component;
+    kvg_node_id node;
+    kvg_node_id new_node;
+    uint64_t ack;
+    uint32_t span_first, span_count;
+    uint32_t span2_first, span2_count;
+    uint32_t node_first, node_count;
+    uint64_t replay_boundary;
+    bool include_prompt_boundary;
+};
+
+/* A list of actions, in the order in which they must be done.  Calls append to it. */
+struct kvg_actions {
+    const struct kvg_alloc *alloc;
+    struct kvg_action *items;
+    struct kvg_span *spans;
+    kvg_node_id *nodes;
+    uint32_t count, capacity;
+    uint32_t span_count, span_capacity;
+    uint32_t node_count, node_capacity;
+};
+
+KVG_API void kvg_actions_init(struct kvg_actions *actions, const struct kvg_alloc *alloc);
+KVG_API void kvg_actions_clear(struct kvg_actions *actions); /* Keeps the memory. */
+KVG_API void kvg_actions_fini(struct kvg_actions *actions);
+
+/* ---- Match --------------------------------------------------------------------------------- */
+
+struct kvg_tree_match {
+    size_t struct_bytes;
+    uint64_t device_length; /* Units on device that can be used as they are. */
+    const struct kvg_span *device_spans; /* Theirs; the tree's, until the next match. */
+    size_t device_span_count;
+    kvg_node_id last_device_node; /* Ends the device prefix. */
+    kvg_node_id last_host_node;   /* Ends what the host tier can restore. */
+    kvg_node_id best_match_node;  /* Deepest node that every component can use. */
+    uint64_t host_length;         /* Units to restore from the host tier. */
+    uint64_t swa_host_length;
+    uint64_t mamba_host_length;
+    uint64_t full_length;    /* Units whose FULL values exist, usable or not. */
+    int64_t swa_branching;   /* Length at which a re-prefill should branch, or -1. */
+    int64_t mamba_branching; /* The same for state checkpoints. */
+};
+
+/* Finds the longest usable prefix of `key`.  Makes it recent; may split one node, and then appends
+ * at most one action.  An empty or too short key matches the root. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_match_prefix(struct kvg_tree *tree,
+    const struct kvg_tree_key *key, struct kvg_actions *actions,
+    struct kvg_tree_match *out, struct kvg_error *error);
+
+/* Read only: how much of `key` has FULL values on device, the deepest such node, and the length
+ * of the path to its end. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_match_full_device(const struct kvg_tree *tree,
+    const struct kvg_tree_key *key, uint64_t *length_out, kvg_node_id *node_out,
+    uint64_t *pinned_out);
+
+/* The FULL device spans of the path from below `until` down to `from`, in order.  The array is
+ * the tree's, until the next match or collect.  KVG_EINVAL if `until` is not an ancestor,
+ * KVG_ESTATE if a value is missing. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_collect_full_device(struct kvg_tree *tree,
+    kvg_node_id from, kvg_node_id until, const struct kvg_span **spans_out,
+    size_t *span_count_out, struct kvg_error *error);
+
+/* ---- Insert -------------------------------------------------------------------------------- */
+
+struct kvg_tree_insert {
+    size_t struct_bytes;
+    struct kvg_tree_key key; /* Borrowed until the insert ends. */
+    const struct kvg_span
+        *value;            /* FULL slots, a unit each, at least the key's whole pages. */
+    size_t value_count;    /* Spans. */
+    struct kvg_span mamba; /* The state slot; length 0: none. */
+    uint64_t prev_prefix_length; /* Slots below it are the tree's already. */
+    uint64_t
+        evicted_length[KVG_COMPONENT_MAX]; /* Slots below it have lost their peers. */
+    int64_t swa_branching;                 /* As matched, or -1. */
+    bool chunked;                          /* Part of a prompt: counts no hit. */
+    bool track_adopted;
+    int64_t priority;
+    struct kvg_str session_id; /* For events. */
+};
+KVG_API void kvg_tree_insert_init(struct kvg_tree_insert *insert);
+
+/* A part of the inserted value that the tree kept. */
+struct kvg_tree_range {
+    uint32_t component;
+    uint64_t start, end;
+};
+
+struct kvg_tree_inserted {
+    size_t struct_bytes;
+    bool done;              /* Else: do the actions, then resume. */
+    uint64_t prefix_length; /* Units that were in the tree before. */
+    kvg_node_id last_node;  /* Ends the inserted key. */
+    bool mamba_exists;      /* The state slot was not taken: the caller frees it. */
+    bool swa_branch_inserted;
+    bool adopted_tracked;
+    const struct kvg_tree_range
+        *adopted; /* By component, ascending; until the next insert. */
+    size_t adopted_count;
+};
+
+/* Starts an insert and walks to its end or to the first action that must be done before it can go
+ * on.  `actions` gets everything decided so far.  KVG_EBUSY ("concurrent insert walks") while
+ * another insert is in flight. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_insert_begin(struct kvg_tree *tree,
+    const struct kvg_tree_insert *insert, struct kvg_actions *actions,
+    struct kvg_tree_inserted *out, struct kvg_error *error);
+
+/* Goes on.  KVG_ESTATE ("no in-flight insert") without one.  After KVG_ENOMEM it may be called
+ * again. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_insert_resume(struct kvg_tree *tree,
+    struct kvg_actions *actions, struct kvg_tree_inserted *out, struct kvg_error *error);
+
+/* Ends an insert, finished or not: appends the actions never handed out.  Harmless without one. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_insert_end(
+    struct kvg_tree *tree, struct kvg_actions *actions);
+KVG_API bool kvg_tree_insert_in_flight(const struct kvg_tree *tree);
+
+/* Gives `node`, a tombstone for `component`, a device value of its own length (MAMBA: 1).
+ * KVG_ESTATE if it has one; KVG_EINVAL if the length differs. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_set_device_value(struct kvg_tree *tree,
+    kvg_node_id node, uint32_t component, const struct kvg_span *spans, size_t span_count,
+    struct kvg_error *error);
+
+/* ---- Locks --------------------------------------------------------------------------------- */
+
+/* What an acquire returns and its release must present.  Bits of `uuid_components` say which
+ * entries of `uuid` count; a 0 among those means "up to the root". */
+struct kvg_lock_receipt {
+    kvg_node_id node;
+    uint64_t delta; /* Units that became protected. */
+    uint32_t skipped_components;
+    uint32_t uuid_components;
+    uint32_t host_uuid_components;
+    uint64_t uuid[KVG_COMPONENT_MAX];
+    uint64_t host_uuid[KVG_COMPONENT_MAX];
+};
+
+/* Protects the path to `node` from eviction: FULL up to the root, SWA one window upwards, MAMBA
+ * the node; without the components in `skip` (bits). */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_lock(struct kvg_tree *tree, kvg_node_id node,
+    uint32_t skip, struct kvg_lock_receipt *out, struct kvg_error *error);
+
+/* Ends it.  `skip_swa`: the window was released before, by kvg_tree_unlock_swa().  KVG_ESTATE, and
+ * nothing changes, for a receipt of another node or a count that is already zero. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_unlock(struct kvg_tree *tree, kvg_node_id node,
+    const struct kvg_lock_receipt *receipt, bool skip_swa, struct kvg_error *error);
+
+/* Releases the window (and what ranks below it) early; FULL stays locked.  Values that nobody
+ * holds any more on an evictable leaf go at once: their frees are appended. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_unlock_swa(struct kvg_tree *tree,
+    kvg_node_id node, const struct kvg_lock_receipt *receipt, struct kvg_actions *actions,
+    struct kvg_error *error);
+
+/* The same walk for one window component and no other. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_unlock_window(struct kvg_tree *tree,
+    kvg_node_id node, uint32_t component, const struct kvg_lock_receipt *receipt,
+    struct kvg_actions *actions, struct kvg_error *error);
+
+/* FULL only, without a receipt. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_pin_full(
+    struct kvg_tree *tree, kvg_node_id node, struct kvg_error *error);
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_unpin_full(
+    struct kvg_tree *tree, kvg_node_id node, struct kvg_error *error);
+
+/* The same for host values. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_lock_host(struct kvg_tree *tree, kvg_node_id node,
+    struct kvg_lock_receipt *out, struct kvg_error *error);
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_unlock_host(struct kvg_tree *tree,
+    kvg_node_id node, const struct kvg_lock_receipt *receipt, struct kvg_error *error);
+
+/* ---- Looking at it ------------------------------------------------------------------------- */
+
+/* Everything about a node but its key, values and children. */
+struct kvg_tree_node {
+    size_t struct_bytes;
+    kvg_node_id id, parent;
+    uint64_t length; /* Units. */
+    uint64_t hits;
+    int64_t priority;
+    uint64_t last_access, creation; /* Logical times; only their order means something. */
+    kvg_node_id pending_write;      /* Ack of the write in flight, or KVG_NODE_NONE. */
+    kvg_node_id pending_load;
+    uint32_t child_count;
+    bool stored; /* The external store has it. */
+    bool device_leaf, host_leaf;
+    uint64_t value_length[KVG_COMPONENT_MAX][KVG_TIER_COUNT];
+    uint32_t lock_count[KVG_COMPONENT_MAX][KVG_TIER_COUNT];
+    bool listed[KVG_COMPONENT_MAX][KVG_TIER_COUNT]; /* In the recency list. */
+};
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_node_get(
+    const struct kvg_tree *tree, kvg_node_id node, struct kvg_tree_node *out);
+KVG_API bool kvg_tree_contains(const struct kvg_tree *tree, kvg_node_id node);
+
+/* The node's key; its tokens are the tree's, until the tree changes. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_node_key(
+    const struct kvg_tree *tree, kvg_node_id node, struct kvg_tree_key *out);
+
+/* Copies the spans of a value, at most `span_max`; returns how many there are.  0: no value. */
+KVG_API size_t kvg_tree_node_value(const struct kvg_tree *tree, kvg_node_id node,
+    uint32_t component, enum kvg_tier tier, struct kvg_span *spans, size_t span_max);
+
+/* Children in the order of their first insertion; 0 when there is none (more). */
+KVG_API kvg_node_id kvg_tree_first_child(const struct kvg_tree *tree, kvg_node_id node);
+KVG_API kvg_node_id kvg_tree_next_sibling(const struct kvg_tree *tree, kvg_node_id node);
+
+/* The page keys of a node, one a page; 0 when they were not needed so far. */
+KVG_API size_t kvg_tree_node_page_keys(
+    const struct kvg_tree *tree, kvg_node_id node, const struct kvg_key **out);
+
+/* A component's recency list, most recent first: the first node, then the one after `node`. */
+KVG_API kvg_node_id kvg_tree_list_first(
+    const struct kvg_tree *tree, uint32_t component, enum kvg_tier tier);
+KVG_API kvg_node_id kvg_tree_list_next(const struct kvg_tree *tree, uint32_t component,
+    enum kvg_tier tier, kvg_node_id node);
+
+/* Units (MAMBA: slots) with a device value: evictable, protected by a lock. */
+KVG_API uint64_t kvg_tree_evictable(const struct kvg_tree *tree, uint32_t component);
+KVG_API uint64_t kvg_tree_protected(const struct kvg_tree *tree, uint32_t component);
+
+struct kvg_tree_stats {
+    size_t struct_bytes;
+    uint64_t nodes; /* With the root. */
+    uint64_t device_leaves, host_leaves;
+    uint64_t splits, inserts, matches, evicted_nodes;
+    uint64_t memory_bytes;  /* Everything the tree allocated. */
+    uint64_t refused_nodes; /* Inserts that met node_max. */
+};
+KVG_API void kvg_tree_stats(const struct kvg_tree *tree, struct kvg_tree_stats *out);
+
+/* Walks everything.  KVG_OK, or KVG_ESTATE with the number of the first broken invariant in
+ * `field` ("T7") and what is wrong in `message`. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_check(
+    const struct kvg_tree *tree, struct kvg_error *error);
+
+/* The tree as text, a line a node, for people and golden tests.  Writes at most `capacity_bytes`
+ * with a closing zero, and returns what the whole text needs without it. */
+KVG_API size_t kvg_tree_dump(
+    const struct kvg_tree *tree, char *text, size_t capacity_bytes);
+
+/* ---- Page keys and the external store ------------------------------------------------------ */
+
+/* Computes the page keys of every node that has none, parents first; how many there were goes to
+ * `filled_out`.  For when a store is attached to a tree that lives already. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_backfill_page_keys(
+    struct kvg_tree *tree, uint64_t *filled_out);
+
+/* What to write for one component of a node.  Arrays are the tree's, until the next call. */
+struct kvg_tree_transfer {
+    uint32_t component;
+    bool trailing_pages; /* Keys are the last pages only (SWA). */
+    const struct kvg_key *keys;
+    size_t key_count;
+    const struct kvg_span *spans; /* Device slots of those pages. */
+    size_t span_count;
+};
+
+/* The transfers that offload `node` to the external store; at most KVG_COMPONENT_MAX.  0 in
+ * `count_out` when it is stored or pending, or has nothing to write. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_offload_build(struct kvg_tree *tree,
+    kvg_node_id node, struct kvg_tree_transfer *out, size_t *count_out,
+    struct kvg_error *error);
+
+/* The offload of `node` is under way, under its own id as ack.  KVG_ESTATE ("invalid external
+ * offload state") if it is stored or pending. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_offload_mark(
+    struct kvg_tree *tree, kvg_node_id node, struct kvg_error *error);
+
+/* It ended, for all fragments that splits made of the node.  KVG_ESTATE, and nothing changes,
+ * unless all of them are pending under `ack`. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_offload_finish(struct kvg_tree *tree,
+    const kvg_node_id *nodes, size_t node_count, kvg_node_id ack, bool success,
+    struct kvg_error *error);
+
+/* The store has every node from `from` up to, but not, `anchor`.  KVG_EINVAL ("not an ancestor"),
+ * and nothing is marked, if `anchor` is not above `from`. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_mark_stored_path(
+    struct kvg_tree *tree, kvg_node_id from, kvg_node_id anchor, struct kvg_error *error);
+
+/* ---- Events -------------------------------------------------------------------------------- */
+
+enum kvg_tree_event_kind {
+    KVG_TREE_STORED,
+    KVG_TREE_REMOVED,
+    KVG_TREE_CLEARED
+};
+
+/* One event.  Arrays and strings are the tree's, until the next take. */
+struct kvg_tree_event {
+    size_t struct_bytes;
+    enum kvg_tree_event_kind kind;
+    enum kvg_medium medium; /* DEVICE, or CPU for the host tier. */
+    const int64_t *hashes;  /* A page each: the first 8 bytes of its key, big-endian. */
+    size_t hash_count;
+    bool has_parent; /* Stored: the page before the first; none at the root. */
+    int64_t parent;
+    const uint32_t *words; /* Stored: the tokens of the pages, pairs as two words. */
+    size_t word_count;
+    uint32_t words_per_unit;   /* 1, or 2 for pairs. */
+    uint32_t page_size;        /* Units a page. */
+    struct kvg_str cache_salt; /* NULL: none. */
+    struct kvg_str session_id;
+};
+
+/* Takes what was recorded since the last take and returns how many events that is. */
+KVG_API size_t kvg_tree_events_take(struct kvg_tree *tree);
+
+/* The index-th event taken last; false beyond the end. */
+KVG_API bool kvg_tree_event_get(
+    const struct kvg_tree *tree, size_t index, struct kvg_tree_event *out);
+
+/* Records that everything was cleared: once when a cache is made, once a reset. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_events_add_cleared(struct kvg_tree *tree);
+
+KVG_END_DECLS
+
+#endif

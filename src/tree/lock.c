@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* lock.c -- locks as receipts.
+ *
+ * Components acquire in the tree's order and release in reverse.  A release is tried first
+ * (dry_run) in every component, so that a wrong one changes nothing at all.
+ *
+ *     lock            FULL path | SWA segment | MAMBA node        -> receipt
+ *     unlock_swa                  SWA segment | MAMBA node        early, once
+ *     unlock          FULL path, and what was not released early
+ */
+#include "tree/tree.h"
+
+#include "tree/swa.h"
+
+/* Is there such a node, and does the receipt belong to it? */
+static kvg_err find_anchor(const struct kvg_tree *tree, kvg_node_id id,
+    const struct kvg_lock_receipt *receipt, struct kvi_node **out,
+    struct kvg_error *error)
+{
+    *out = kvi_node_find(tree, id);
+    if (receipt != NULL && receipt->node != KVG_NODE_NONE && receipt->node != id) {
+        char message[sizeof(error->message)];
+        struct kvi_text text;
+        kvi_text_init(&text, message, sizeof(message));
+        kvi_text_str(&text, "lock receipt anchored on node ");
+        kvi_text_u64(&text, receipt->node);
+        kvi_text_str(&text, " released on node ");
+        kvi_text_u64(&text, id);
+        return kvi_fail(error, KVG_ESTATE, "receipt", message);
+    }
+    return *out == NULL ? kvi_no_node(error, id) : KVG_OK;
+}
+
+static bool is_in(uint32_t set, const struct kvi_component *component)
+{
+    return (set & KVG_COMPONENT_BIT(component->type)) != 0;
+}
+
+kvg_err kvg_tree_lock(struct kvg_tree *tree, kvg_node_id id, uint32_t skip,
+    struct kvg_lock_receipt *out, struct kvg_error *error)
+{
+    struct kvi_node *node = kvi_node_find(tree, id);
+
+    *out = (struct kvg_lock_receipt){0};
+    if (node == NULL)
+        return kvi_no_node(error, id);
+    out->node = id;
+    out->skipped_components = skip;
+    for (uint32_t slot = 0; slot < tree->part_count; slot++) {
+        if (!is_in(skip, tree->components[slot]))
+            tree->components[slot]->acquire(tree, node, slot, out);
+    }
+    return KVG_OK;
+}
+
+/* Releases the components of `set`, from the last to the first: all or none. */
+static kvg_err release_set(struct kvg_tree *tree, struct kvi_node *node, uint32_t set,
+    enum kvg_tier tier, const struct kvg_lock_receipt *receipt, struct kvg_error *error)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t slot = tree->part_count; slot-- > 0;) {
+            const struct kvi_component *component = tree->components[slot];
+            if (!is_in(set, component))
+                continue;
+            kvg_err err = tier == KVG_TIER_DEVICE ? component->release(tree, node, slot,
+                                                        receipt, pass == 0, error)
+                                                  : component->release_host(tree, node,
+                                                        slot, receipt, pass == 0, error);
+            if (err != KVG_OK)
+                return err;
+        }
+    }
+    return KVG_OK;
+}
+
+/* SWA, and every component that ranks below it on internal nodes. */
+static uint32_t swa_and_below(const struct kvg_tree *tree)
+{
+    uint32_t set = 0;
+
+    if (tree->slot_of[KVG_COMPONENT_SWA] < 0)
+        return 0;
+    for (uint32_t slot = 0; slot < tree->part_count; slot++) {
+        if (tree->components[slot]->internal_rank <= kvi_component_swa.internal_rank)
+            set |= KVG_COMPONENT_BIT(tree->components[slot]->type);
+    }
+    return set;
+}
+
+kvg_err kvg_tree_unlock(struct kvg_tree *tree, kvg_node_id id,
+    const struct kvg_lock_receipt *receipt, bool skip_swa, struct kvg_error *error)
+{
+    struct kvi_node *node;
+    kvg_err err = find_anchor(tree, id, receipt, &node, error);
+
+    if (err != KVG_OK)
+        return err;
+    uint32_t set = ~receipt->skipped_components;
+    if (skip_swa)
+        set &= ~swa_and_below(tree);
+    return release_set(tree, node, set, KVG_TIER_DEVICE, receipt, error);
+}
+
+kvg_err kvg_tree_unlock_swa(struct kvg_tree *tree, kvg_node_id id,
+    const struct kvg_lock_receipt *receipt, struct kvg_actions *actions,
+    struct kvg_error *error)
+{
+    struct kvi_node *node;
+    int slot = tree->slot_of[KVG_COMPONENT_SWA];
+    kvg_err err = find_anchor(tree, id, receipt, &node, error);
+
+    if (err != KVG_OK || kvi_is_root(node) || slot < 0)
+        return err;
+    uint32_t below = swa_and_below(tree) & ~KVG_COMPONENT_BIT(KVG_COMPONENT_SWA) &
+                     ~receipt->skipped_components;
+    for (uint32_t other = 0; other < tree->part_count; other++) {
+        const struct kvi_component *component = tree->components[other];
+        if (!is_in(below, component))
+            continue;
+        err = component->release(tree, node, other, receipt, true, error);
+        if (err != KVG_OK)
+            return err;
+    }
+    err = kvi_swa_release_window(tree, node, (uint32_t)slot, receipt, actions, error);
+    if (err != KVG_OK)
+        return err;
+    return release_set(tree, node, below, KVG_TIER_DEVICE, receipt, error);
+}
+
+kvg_err kvg_tree_unlock_window(struct kvg_tree *tree, kvg_node_id id, uint32_t component,
+    const struct kvg_lock_receipt *receipt, struct kvg_actions *actions,
+    struct kvg_error *error)
+{
+    struct kvi_node *node;
+    kvg_err err = find_anchor(tree, id, receipt, &node, error);
+
+    if (err != KVG_OK)
+        return err;
+    if (component != KVG_COMPONENT_SWA || tree->slot_of[component] < 0)
+        return kvi_fail(
+            error, KVG_EINVAL, "component", "not a window component of this tree");
+    if (kvi_is_root(node) ||
+        (receipt->skipped_components & KVG_COMPONENT_BIT(component)) != 0)
+        return KVG_OK;
+    return kvi_swa_release_window(
+        tree, node, (uint32_t)tree->slot_of[component], receipt, actions, error);
+}
+
+kvg_err kvg_tree_pin_full(struct kvg_tree *tree, kvg_node_id id, struct kvg_error *error)
+{
+    struct kvi_node *node = kvi_node_find(tree, id);
+    struct kvg_lock_receipt unused = {0};
+
+    if (node == NULL)
+        return kvi_no_node(error, id);
+    kvi_component_full.acquire(tree, node, 0, &unused);
+    return KVG_OK;
+}
+
+kvg_err kvg_tree_unpin_full(
+    struct kvg_tree *tree, kvg_node_id id, struct kvg_error *error)
+{
+    struct kvi_node *node = kvi_node_find(tree, id);
+    struct kvg_lock_receipt unused = {0};
+
+    if (node == NULL)
+        return kvi_no_node(error, id);
+    return release_set(tree, node, KVG_COMPONENT_BIT(KVG_COMPONENT_FULL), KVG_TIER_DEVICE,
+        &unused, error);
+}
+
+kvg_err kvg_tree_lock_host(struct kvg_tree *tree, kvg_node_id id,
+    struct kvg_lock_receipt *out, struct kvg_error *error)
+{
+    struct kvi_node *node = kvi_node_find(tree, id);
+
+    *out = (struct kvg_lock_receipt){0};
+    if (node == NULL)
+        return kvi_no_node(error, id);
+    out->node = id;
+    for (uint32_t slot = 0; slot < tree->part_count; slot++)
+        tree->components[slot]->acquire_host(tree, node, slot, out);
+    return KVG_OK;
+}
+
+kvg_err kvg_tree_unlock_host(struct kvg_tree *tree, kvg_node_id id,
+    const struct kvg_lock_receipt *receipt, struct kvg_error *error)
+{
+    struct kvi_node *node;
+    kvg_err err = find_anchor(tree, id, receipt, &node, error);
+
+    if (err != KVG_OK)
+        return err;
+    return release_set(
+        tree, node, ~receipt->skipped_components, KVG_TIER_HOST, receipt, error);
+}

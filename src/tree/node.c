@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* node.c -- the arena, the child table, and the split.
+ *
+ * The arena hands out nodes from chunks of KVI_CHUNK_NODES that never move and are given back
+ * only with the tree.  A node is `node_bytes` wide: the parts of exactly this tree's components
+ * follow the common fields.
+ *
+ * The child table finds a child by (parent, namespace, first page).  Linear probing at a load of
+ * at most 0.7; removal shifts back, so there are no graves:
+ *
+ *     slot    | hash 32 | ref 32 |      home = hash & mask
+ *
+ * Splitting X at unit 3:
+ *
+ *     root -> X[1 2 3 4 5]      becomes      root -> P[1 2 3] -> X[4 5]
+ *
+ * P is new and takes X's place among its siblings and in the table; X keeps its id, its children
+ * and its pending write, and is entered anew below P.  Token block, page keys and values are
+ * shared views.
+ *
+ * Not here: what a split means for a component (full.c, swa.c, mamba.c).
+ */
+#include "tree/tree.h"
+
+#include "base/rng.h"
+
+#define CHILD_SLOTS_MIN 64u
+#define HEAP_PLACES_MIN 64u
+
+/* ---- Arena --------------------------------------------------------------------------------- */
+
+struct kvi_node *kvi_node_find(const struct kvg_tree *tree, kvg_node_id id)
+{
+    uint64_t ref = id & KVI_REF_MASK;
+
+    if (ref == 0 || ref >= (uint64_t)tree->chunk_count << KVI_CHUNK_BITS)
+        return NULL;
+    struct kvi_node *node = kvi_node_at(tree, (kvi_ref)ref);
+    return node->id == id ? node : NULL;
+}
+
+kvg_err kvi_no_node(struct kvg_error *error, kvg_node_id id)
+{
+    char message[64];
+    struct kvi_text text;
+
+    kvi_text_init(&text, message, sizeof(message));
+    kvi_text_str(&text, "no node ");
+    kvi_text_u64(&text, id);
+    return kvi_fail(error, KVG_ENOENT, "node", message);
+}
+
+static kvg_err add_chunk(struct kvg_tree *tree)
+{
+    if (tree->chunk_count == tree->chunk_capacity) {
+        uint32_t wanted = tree->chunk_capacity == 0 ? 16 : tree->chunk_capacity * 2;
+        void *chunks = tree->chunks;
+        if (!kvi_resize_array(&tree->alloc, &chunks, tree->chunk_capacity, wanted,
+                sizeof(*tree->chunks)))
+            return KVG_ENOMEM;
+        tree->chunks = chunks;
+        tree->chunk_capacity = wanted;
+    }
+    size_t bytes = (size_t)tree->node_bytes * KVI_CHUNK_NODES + KVI_CHUNK_ALIGN;
+    void *memory = kvi_alloc_array_raw(&tree->alloc, bytes, 1);
+    if (memory == NULL)
+        return KVG_ENOMEM;
+
+    size_t skew = (size_t)(-(uintptr_t)memory & (KVI_CHUNK_ALIGN - 1));
+    uint32_t index = tree->chunk_count++;
+    tree->chunks[index] = (struct kvi_chunk){(char *)memory + skew, memory};
+    /* The lowest ref is handed out first; ref 0 never. */
+    for (uint32_t i = KVI_CHUNK_NODES; i-- > (index == 0 ? 1u : 0u);) {
+        kvi_ref ref = (index << KVI_CHUNK_BITS) + i;
+        struct kvi_node *node = kvi_node_at(tree, ref);
+        node->id = 0;
+        node->next_sibling = tree->free_node;
+        tree->free_node = ref;
+        tree->free_count++;
+    }
+    if (index == 0)
+        kvi_node_at(tree, 0)->id = 0;
+    return KVG_OK;
+}
+
+static kvg_err grow_heap(struct kvg_tree *tree, struct kvi_heap *heap, uint32_t wanted)
+{
+    void *entries = heap->entries;
+    uint32_t capacity = heap->capacity == 0 ? HEAP_PLACES_MIN : heap->capacity;
+
+    while (capacity < wanted)
+        capacity *= 2;
+    if (!kvi_resize_array(
+            &tree->alloc, &entries, heap->capacity, capacity, sizeof(*heap->entries)))
+        return KVG_ENOMEM;
+    heap->entries = entries;
+    heap->capacity = capacity;
+    return KVG_OK;
+}
+
+static kvg_err grow_children(struct kvg_tree *tree, uint64_t wanted)
+{
+    uint64_t capacity =
+        tree->children == NULL ? CHILD_SLOTS_MIN : ((uint64_t)tree->child_mask + 1) * 2;
+    while (wanted * 10 > capacity * 7)
+        capacity *= 2;
+    struct kvi_child_slot *slots =
+        kvi_alloc_array(&tree->alloc, (size_t)capacity, sizeof(*slots));
+    if (slots == NULL)
+        return KVG_ENOMEM;
+
+    uint32_t mask = (uint32_t)(capacity - 1);
+    for (uint64_t i = 0; tree->children != NULL && i <= tree->child_mask; i++) {
+        if (tree->children[i].node == 0)
+            continue;
+        uint32_t at = tree->children[i].hash & mask;
+        while (slots[at].node != 0)
+            at = (at + 1) & mask;
+        slots[at] = tree->children[i];
+    }
+    if (tree->children != NULL)
+        kvi_release_array(
+            &tree->alloc, tree->children, (size_t)tree->child_mask + 1, sizeof(*slots));
+    tree->children = slots;
+    tree->child_mask = mask;
+    return KVG_OK;
+}
+
+kvg_err kvi_tree_reserve_nodes(
+    struct kvg_tree *tree, uint32_t count, struct kvg_error *error)
+{
+    uint32_t wanted = tree->node_count + count;
+
+    if (KVI_UNLIKELY(wanted > tree->options.node_max)) {
+        tree->stats.refused_nodes++;
+        kvi_fail_range(error, "tree.node_max", wanted, 1, tree->options.node_max);
+        if (error != NULL)
+            error->code = KVG_ELIMIT;
+        return KVG_ELIMIT;
+    }
+    while (tree->free_count < count) {
+        if (add_chunk(tree) != KVG_OK)
+            return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for nodes");
+    }
+    for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
+        if (tree->heaps[tier].capacity < wanted &&
+            grow_heap(tree, &tree->heaps[tier], wanted) != KVG_OK)
+            return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for leaves");
+    }
+    uint64_t used = (uint64_t)tree->child_used + count;
+    if ((tree->children == NULL || used * 10 > ((uint64_t)tree->child_mask + 1) * 7) &&
+        grow_children(tree, used) != KVG_OK)
+        return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for the child table");
+    return KVG_OK;
+}
+
+struct kvi_node *kvi_node_new(struct kvg_tree *tree)
+{
+    kvi_ref ref = tree->free_node;
+
+    KVI_ASSERT(ref != 0);
+    struct kvi_node *node = kvi_node_at(tree, ref);
+    tree->free_node = node->next_sibling;
+    tree->free_count--;
+    tree->node_count++;
+    memset(node, 0, tree->node_bytes);
+    node->id = tree->next_number++ << KVI_REF_BITS | ref;
+    node->last_access = kvi_tick(tree);
+    node->creation = kvi_tick(tree);
+    node->heap_place[KVG_TIER_DEVICE] = KVI_HEAP_NONE;
+    node->heap_place[KVG_TIER_HOST] = KVI_HEAP_NONE;
+    return node;
+}
+
+void kvi_node_free(struct kvg_tree *tree, struct kvi_node *node)
+{
+    kvi_ref ref = kvi_ref_of(node);
+
+    KVI_DCHECK(node->parent == 0 && node->first_child == 0);
+    kvi_leaf_forget(tree, node);
+    kvi_duplicate_forget(tree, node);
+    for (uint32_t slot = 0; slot < tree->part_count; slot++) {
+        for (int tier = 0; tier < KVG_TIER_COUNT; tier++)
+            kvi_value_clear(tree, &node->parts[slot].value[tier]);
+    }
+    kvi_block_drop(tree, node->block);
+    kvi_keys_drop(tree, node->page_keys);
+    kvi_keys_drop(tree, node->event_keys);
+    kvi_space_drop(tree, node->space);
+    node->id = 0;
+    node->next_sibling = tree->free_node;
+    tree->free_node = ref;
+    tree->free_count++;
+    tree->node_count--;
+}
+
+/* ---- Blocks -------------------------------------------------------------------------------- */
+
+static size_t block_bytes(uint32_t capacity)
+{
+    return sizeof(struct kvi_block) + (size_t)capacity * sizeof(uint32_t);
+}
+
+struct kvi_block *kvi_block_make(
+    struct kvg_tree *tree, const uint32_t *tokens, uint32_t token_count)
+{
+    struct kvi_block *block =
+        kvi_alloc_array_raw(&tree->alloc, block_bytes(token_count), 1);
+
+    if (block == NULL)
+        return NULL;
+    block->refs = 1;
+    block->capacity = token_count;
+    block->seen = 0;
+    memcpy(block->tokens, tokens, (size_t)token_count * sizeof(*tokens));
+    return block;
+}
+
+void kvi_block_drop(struct kvg_tree *tree, struct kvi_block *block)
+{
+    if (block == NULL || --block->refs != 0)
+        return;
+    kvi_release_array(&tree->alloc, block, block_bytes(block->capacity), 1);
+}
+
+static size_t keys_bytes(uint32_t capacity)
+{
+    return sizeof(struct kvi_keys) + (size_t)capacity * sizeof(struct kvg_key);
+}
+
+struct kvi_keys *kvi_keys_make(struct kvg_tree *tree, uint32_t count)
+{
+    struct kvi_keys *keys = kvi_alloc_array_raw(&tree->alloc, keys_bytes(count), 1);
+
+    if (keys != NULL) {
+        keys->refs = 1;
+        keys->capacity = count;
+        keys->seen = 0;
+    }
+    return keys;
+}
+
+void kvi_keys_drop(struct kvg_tree *tree, struct kvi_keys *keys)
+{
+    if (keys == NULL || --keys->refs != 0)
+        return;
+    kvi_release_array(&tree->alloc, keys, keys_bytes(keys->capacity), 1);
+}
+
+/* Cuts the shared blocks of a path whose last fragment dies.  The other fragments are ancestors
+ * and see the beginning only; a block that is mostly dead is replaced by its living part, so
+ * that a long-lived prefix does not keep a long-dead tail in memory.  Without memory nothing
+ * happens. */
+void kvi_blocks_trim(struct kvg_tree *tree, const struct kvi_node *dead)
+{
+    struct kvi_node *last = kvi_parent(tree, dead);
+    struct kvi_block *block = dead->block;
+    struct kvi_keys *keys = dead->page_keys;
+    uint32_t pages = last->page_key_start + last->length / tree->options.page_size;
+
+    if (block != NULL && last->block == block &&
+        dead->token_start * UINT64_C(2) < block->capacity) {
+        uint32_t used = last->token_start + kvi_tokens_for(tree, last->length);
+        struct kvi_block *cut = kvi_block_make(tree, block->tokens, used);
+        if (cut != NULL) {
+            cut->refs = 0;
+            for (struct kvi_node *n = last; n != NULL && n->block == block;
+                 n = kvi_parent(tree, n)) {
+                n->block = cut;
+                cut->refs++;
+                block->refs--; /* The dead one still holds it. */
+            }
+        }
+    }
+    if (keys != NULL && last->page_keys == keys && pages * UINT64_C(2) < keys->capacity) {
+        struct kvi_keys *cut = kvi_keys_make(tree, pages);
+        if (cut == NULL)
+            return;
+        memcpy(cut->keys, keys->keys, (size_t)pages * sizeof(*keys->keys));
+        cut->refs = 0;
+        for (struct kvi_node *n = last; n != NULL && n->page_keys == keys;
+             n = kvi_parent(tree, n)) {
+            n->page_keys = cut;
+            cut->refs++;
+            keys->refs--;
+        }
+    }
+}
+
+/* ---- Child table --------------------------------------------------------------------------- */
+
+static inline uint64_t fold(uint64_t a, uint64_t b)
+{
+    kvi_u128 product = (kvi_u128)a * b;
+
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint32_t child_hash(
+    const struct kvg_tree *tree, kvi_ref parent, uint32_t space, const uint32_t *tokens)
+{
+    uint64_t hash = tree->options.seed ^ ((uint64_t)parent << 32 | space);
+    const uint32_t *end = tokens + tree->page_tokens;
+    uint64_t a;
+    uint64_t b;
+
+    while (end - tokens > 4) {
+        memcpy(&a, tokens, 8);
+        memcpy(&b, tokens + 2, 8);
+        hash = fold(a ^ UINT64_C(0x9e3779b97f4a7c15), b ^ hash);
+        tokens += 4;
+    }
+    a = tokens[0];
+    b = 0;
+    if (end - tokens > 1)
+        a |= (uint64_t)tokens[1] << 32;
+    if (end - tokens > 2)
+        b = tokens[2];
+    if (end - tokens > 3)
+        b |= (uint64_t)tokens[3] << 32;
+    hash =
+        fold(a ^ UINT64_C(0x9e3779b97f4a7c15), b ^ hash ^ UINT64_C(0xd1b54a32d192ed03));
+    return (uint32_t)fold(hash, UINT64_C(0xa0761d6478bd642f));
+}
+
+/* For kvg_tree_check(). */
+uint32_t kvi_child_hash(const struct kvg_tree *tree, const struct kvi_node *node)
+{
+    return child_hash(tree, node->parent, node->space, kvi_node_tokens(node));
+}
+
+static bool first_page_equals(const struct kvg_tree *tree, const struct kvi_node *node,
+    uint32_t space, const uint32_t *tokens)
+{
+    const uint32_t *own = kvi_node_tokens(node);
+
+    return own[0] == tokens[0] && node->space == space &&
+           memcmp(own, tokens, (size_t)tree->page_tokens * sizeof(*tokens)) == 0;
+}
+
+struct kvi_node *kvi_child_find(const struct kvg_tree *tree,
+    const struct kvi_node *parent, uint32_t space, const uint32_t *tokens)
+{
+    if (parent->child_count <= 1) {
+        if (parent->first_child == 0)
+            return NULL;
+        struct kvi_node *only = kvi_node_at(tree, parent->first_child);
+        return first_page_equals(tree, only, space, tokens) ? only : NULL;
+    }
+    kvi_ref ref = kvi_ref_of(parent);
+    uint32_t hash = child_hash(tree, ref, space, tokens);
+    for (uint32_t at = hash & tree->child_mask; tree->children[at].node != 0;
+         at = (at + 1) & tree->child_mask) {
+        if (tree->children[at].hash != hash)
+            continue;
+        struct kvi_node *node = kvi_node_at(tree, tree->children[at].node);
+        if (node->parent == ref && first_page_equals(tree, node, space, tokens))
+            return node;
+    }
+    return NULL;
+}
+
+/* The table's slot of a node that is in it. */
+static uint32_t slot_of(const struct kvg_tree *tree, const struct kvi_node *node)
+{
+    kvi_ref ref = kvi_ref_of(node);
+    uint32_t at = node->hash & tree->child_mask;
+
+    while (tree->children[at].node != ref) {
+        KVI_ASSERT(tree->children[at].node != 0);
+        at = (at + 1) & tree->child_mask;
+    }
+    return at;
+}
+
+static void table_add(struct kvg_tree *tree, struct kvi_node *node)
+{
+    node->hash = child_hash(tree, node->parent, node->space, kvi_node_tokens(node));
+    uint32_t at = node->hash & tree->child_mask;
+    while (tree->children[at].node != 0)
+        at = (at + 1) & tree->child_mask;
+    tree->children[at] = (struct kvi_child_slot){node->hash, kvi_ref_of(node)};
+    tree->child_used++;
+}
+
+static void table_remove(struct kvg_tree *tree, const struct kvi_node *node)
+{
+    uint32_t mask = tree->child_mask;
+    uint32_t hole = slot_of(tree, node);
+
+    for (uint32_t at = (hole + 1) & mask; tree->children[at].node != 0;
+         at = (at + 1) & mask) {
+        /* An entry may move back to the hole if that is not before its home. */
+        uint32_t home = tree->children[at].hash & mask;
+        if (((at - home) & mask) >= ((at - hole) & mask)) {
+            tree->children[hole] = tree->children[at];
+            hole = at;
+        }
+    }
+    tree->children[hole] = (struct kvi_child_slot){0, 0};
+    tree->child_used--;
+}
+
+void kvi_child_link(
+    struct kvg_tree *tree, struct kvi_node *parent, struct kvi_node *child)
+{
+    kvi_ref ref = kvi_ref_of(child);
+
+    child->parent = kvi_ref_of(parent);
+    child->previous_sibling = parent->last_child;
+    child->next_sibling = 0;
+    if (parent->last_child != 0)
+        kvi_node_at(tree, parent->last_child)->next_sibling = ref;
+    else
+        parent->first_child = ref;
+    parent->last_child = ref;
+    parent->child_count++;
+    if (kvi_has(child, 0, KVG_TIER_DEVICE))
+        parent->device_child_count++;
+    table_add(tree, child);
+}
+
+void kvi_child_unlink(struct kvg_tree *tree, struct kvi_node *child)
+{
+    struct kvi_node *parent = kvi_node_at(tree, child->parent);
+
+    table_remove(tree, child);
+    if (child->previous_sibling != 0)
+        kvi_node_at(tree, child->previous_sibling)->next_sibling = child->next_sibling;
+    else
+        parent->first_child = child->next_sibling;
+    if (child->next_sibling != 0)
+        kvi_node_at(tree, child->next_sibling)->previous_sibling =
+            child->previous_sibling;
+    else
+        parent->last_child = child->previous_sibling;
+    parent->child_count--;
+    if (kvi_has(child, 0, KVG_TIER_DEVICE))
+        parent->device_child_count--;
+    child->parent = 0;
+    child->previous_sibling = 0;
+    child->next_sibling = 0;
+}
+
+/* ---- Match of one node --------------------------------------------------------------------- */
+
+/* How many of `count` words are equal.  memcmp, in pieces small enough that finding the place
+ * inside the piece that differs costs nothing worth counting. */
+static size_t equal_tokens(const uint32_t *a, const uint32_t *b, size_t count)
+{
+    enum {
+        PIECE = 256
+    };
+    size_t at = 0;
+
+    while (count - at > PIECE && memcmp(a + at, b + at, PIECE * sizeof(*a)) == 0)
+        at += PIECE;
+    while (count - at >= 16 && memcmp(a + at, b + at, 16 * sizeof(*a)) == 0)
+        at += 16;
+    while (at < count && a[at] == b[at])
+        at++;
+    return at;
+}
+
+uint32_t kvi_node_match(const struct kvg_tree *tree, const struct kvi_node *node,
+    const uint32_t *tokens, uint64_t units)
+{
+    uint32_t limit = units < node->length ? (uint32_t)units : node->length;
+    uint32_t raw = kvi_tokens_for(tree, limit);
+    uint32_t equal = (uint32_t)equal_tokens(kvi_node_tokens(node), tokens, raw);
+
+    if (tree->eagle && equal != 0)
+        equal--;
+    return equal - equal % tree->options.page_size;
+}
+
+/* ---- Split --------------------------------------------------------------------------------- */
+
+/* Puts `prefix` where `child` is: among the siblings and in the table. */
+static void take_place(
+    struct kvg_tree *tree, struct kvi_node *prefix, struct kvi_node *child)
+{
+    struct kvi_node *parent = kvi_node_at(tree, child->parent);
+    kvi_ref ref = kvi_ref_of(prefix);
+
+    tree->children[slot_of(tree, child)].node = ref;
+    prefix->hash = child->hash;
+    prefix->parent = child->parent;
+    prefix->previous_sibling = child->previous_sibling;
+    prefix->next_sibling = child->next_sibling;
+    if (child->previous_sibling != 0)
+        kvi_node_at(tree, child->previous_sibling)->next_sibling = ref;
+    else
+        parent->first_child = ref;
+    if (child->next_sibling != 0)
+        kvi_node_at(tree, child->next_sibling)->previous_sibling = ref;
+    else
+        parent->last_child = ref;
+}
+
+/* The views of tokens and page keys. */
+static void split_views(
+    struct kvg_tree *tree, struct kvi_node *prefix, struct kvi_node *child, uint32_t at)
+{
+    uint32_t pages = at / tree->options.page_size;
+
+    prefix->block = child->block;
+    prefix->block->refs++;
+    prefix->token_start = child->token_start;
+    prefix->length = at;
+    child->token_start += at;
+    child->length -= at;
+    prefix->depth = child->depth - child->length;
+    if (child->page_keys != NULL) {
+        prefix->page_keys = child->page_keys;
+        prefix->page_keys->refs++;
+        prefix->page_key_start = child->page_key_start;
+        child->page_key_start += pages;
+    }
+    if (child->event_keys != NULL) {
+        prefix->event_keys = child->event_keys;
+        prefix->event_keys->refs++;
+        prefix->event_key_start = child->event_key_start;
+        child->event_key_start += pages;
+    }
+}
+
+static void split_parts(
+    struct kvg_tree *tree, struct kvi_node *prefix, struct kvi_node *child, uint32_t at)
+{
+    for (uint32_t slot = 0; slot < tree->part_count; slot++) {
+        tree->components[slot]->split(tree, prefix, child, slot, at);
+        for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
+            if (prefix->parts[slot].lock[tier] != 0)
+                prefix->locked_parts[tier]++;
+        }
+    }
+    for (uint32_t slot = 1; slot < tree->part_count; slot++) {
+        if (kvi_has(prefix, slot, KVG_TIER_DEVICE) &&
+            !prefix->parts[slot].listed[KVG_TIER_DEVICE])
+            kvi_list_add_after(tree, slot, KVG_TIER_DEVICE, child, prefix);
+    }
+}
+
+struct kvi_node *kvi_node_split(struct kvg_tree *tree, struct kvi_node *child,
+    uint32_t at, struct kvg_actions *actions)
+{
+    KVI_ASSERT(at > 0 && at < child->length && !kvi_is_root(child));
+    struct kvi_node *prefix = kvi_node_new(tree);
+
+    prefix->priority = child->priority;
+    prefix->hits = child->hits;
+    prefix->flags = child->flags & KVI_NODE_STORED;
+    prefix->creation = child->creation;
+    prefix->pending_load = child->pending_load;
+    prefix->history = child->history;
+    prefix->space = child->space;
+    kvi_space_hold_again(tree, child->space);
+
+    take_place(tree, prefix, child);
+    split_views(tree, prefix, child, at);
+    child->parent = kvi_ref_of(prefix);
+    child->previous_sibling = 0;
+    child->next_sibling = 0;
+    prefix->first_child = kvi_ref_of(child);
+    prefix->last_child = prefix->first_child;
+    prefix->child_count = 1;
+    prefix->device_child_count = kvi_has(child, 0, KVG_TIER_DEVICE) ? 1 : 0;
+    table_add(tree, child);
+    split_parts(tree, prefix, child, at);
+
+    if (child->pending_write != KVG_NODE_NONE) {
+        prefix->pending_write = child->pending_write;
+        struct kvg_action *action = kvi_actions_add(actions, KVG_ACTION_REPLACE_ON_SPLIT);
+        action->ack = child->pending_write;
+        action->node = child->id;
+        action->new_node = prefix->id;
+    }
+    child->last_access = kvi_tick(tree);
+    kvi_leaf_update(tree, prefix);
+    kvi_leaf_update(tree, child);
+    kvi_leaf_touched(tree, child);
+    kvi_duplicate_update(tree, prefix);
+    tree->stats.splits++;
+    return prefix;
+}

@@ -113,16 +113,12 @@ static void set_member(struct kvi_bitset *set, uint64_t index, bool member)
         kvi_bitset_remove(set, index);
 }
 
-/* Restores invariants 3 to 6 after word `w` of `free` has changed. */
-static void word_changed(struct kvi_freemap *map, uint64_t w)
+/* Sets or clears `mask` in word `u` of `whole`, and restores invariants 5 and 6. */
+static void change_whole(struct kvi_freemap *map, uint64_t u, uint64_t mask, bool set)
 {
-    uint64_t word = map->free[w];
-    uint64_t u = w / KVI_WORD_BITS;
-    uint64_t bit = UINT64_C(1) << (w % KVI_WORD_BITS);
     uint64_t old = map->whole[u];
-    uint64_t now = word == UINT64_MAX ? old | bit : old & ~bit;
+    uint64_t now = set ? old | mask : old & ~mask;
 
-    set_member(&map->mixed, w, word != 0 && word != UINT64_MAX);
     if (now == old)
         return;
     map->whole[u] = now;
@@ -130,23 +126,59 @@ static void word_changed(struct kvi_freemap *map, uint64_t w)
     set_member(&map->blocks, u, now == UINT64_MAX);
 }
 
+/* Changes part of a word, or all of it, and restores invariants 3 to 6. */
+static void write_part(struct kvi_freemap *map, uint64_t w, uint64_t mask, bool is_free)
+{
+    uint64_t word = map->free[w];
+
+    KVI_ASSERT((word & mask) == (is_free ? 0 : mask));
+    word ^= mask;
+    map->free[w] = word;
+    set_member(&map->mixed, w, word != 0 && word != UINT64_MAX);
+    change_whole(
+        map, w / KVI_WORD_BITS, UINT64_C(1) << (w % KVI_WORD_BITS), word == UINT64_MAX);
+}
+
+/* Changes words [w, end) from all used to all free or back: none of them is begun before
+ * or after, so only `whole` follows, 64 words at a time. */
+static void write_words(struct kvi_freemap *map, uint64_t w, uint64_t end, bool is_free)
+{
+    uint64_t before = is_free ? 0 : UINT64_MAX;
+    uint64_t i;
+
+    for (i = w; i < end; i++) {
+        KVI_ASSERT(map->free[i] == before);
+        map->free[i] = ~before;
+    }
+    while (w < end) {
+        unsigned low = (unsigned)(w % KVI_WORD_BITS);
+        unsigned count = (unsigned)min_u64(KVI_WORD_BITS - low, end - w);
+
+        change_whole(map, w / KVI_WORD_BITS, kvi_word_mask(low, count), is_free);
+        w += count;
+    }
+}
+
 static void write_run(struct kvi_freemap *map, struct kvi_run run, bool is_free)
 {
-    uint64_t page = run.first;
     uint64_t end = run.first + run.count;
+    uint64_t w = run.first / KVI_WORD_BITS;
+    uint64_t last = end / KVI_WORD_BITS; /* The word in which the run ends. */
+    unsigned low = (unsigned)(run.first % KVI_WORD_BITS);
+    unsigned high = (unsigned)(end % KVI_WORD_BITS);
 
     KVI_ASSERT(end <= map->page_count && run.first <= end);
-    while (page < end) {
-        uint64_t w = page / KVI_WORD_BITS;
-        unsigned low = (unsigned)(page % KVI_WORD_BITS);
-        unsigned count = (unsigned)min_u64(KVI_WORD_BITS - low, end - page);
-        uint64_t mask = kvi_word_mask(low, count);
-
-        KVI_ASSERT((map->free[w] & mask) == (is_free ? 0 : mask));
-        map->free[w] ^= mask;
-        word_changed(map, w);
-        page += count;
+    if (run.count == 0)
+        return;
+    if (w == last) {
+        write_part(map, w, kvi_word_mask(low, high - low), is_free);
+        return;
     }
+    if (low != 0)
+        write_part(map, w, kvi_word_mask(low, KVI_WORD_BITS - low), is_free);
+    write_words(map, w + (low != 0), last, is_free);
+    if (high != 0)
+        write_part(map, last, kvi_word_mask(0, high), is_free);
 }
 
 void kvi_freemap_put(struct kvi_freemap *map, struct kvi_run run)

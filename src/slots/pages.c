@@ -186,8 +186,7 @@ kvg_err kvi_cursor_next(
 bool kvi_spans_append(struct kvg_spans *spans, size_t floor, uint32_t page_slots,
     uint64_t offset, uint64_t length)
 {
-    uint32_t length_max = UINT32_MAX - UINT32_MAX % page_slots;
-    uint64_t items = length / length_max + (length % length_max != 0);
+    uint32_t length_max;
 
     if (length == 0)
         return true;
@@ -200,7 +199,8 @@ bool kvi_spans_append(struct kvg_spans *spans, size_t floor, uint32_t page_slots
             return true;
         }
     }
-    if (items > spans->max - spans->count)
+    length_max = UINT32_MAX - UINT32_MAX % page_slots;
+    if ((length - 1) / length_max >= spans->max - spans->count)
         return false;
     while (length > 0) {
         uint32_t part = length < length_max ? (uint32_t)length : length_max;

@@ -2,3 +2,14 @@ kvgraft_test(test_event SOURCES unit/test_event.c support/event_samples.c)
 kvgraft_test(test_kvcap SOURCES unit/test_kvcap.c)
 kvgraft_test(test_event_writer
   SOURCES unit/test_event_writer.c support/event_samples.c support/capture.c)
+
+kvgraft_fuzz(fuzz_msgpack SOURCES fuzz/fuzz_msgpack.c CORPUS msgpack)
+kvgraft_fuzz(fuzz_event SOURCES fuzz/fuzz_event.c support/event_equal.c CORPUS event)
+kvgraft_fuzz(fuzz_kvcap SOURCES fuzz/fuzz_kvcap.c CORPUS kvcap)
+
+# Makes the corpora anew: make_event_corpus tests/fuzz/corpus
+add_executable(make_event_corpus EXCLUDE_FROM_ALL
+  fuzz/make_event_corpus.c support/event_samples.c support/capture.c)
+target_compile_definitions(make_event_corpus PRIVATE _GNU_SOURCE
+  KVG_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data" KVG_SHARED_DIR="")
+target_link_libraries(make_event_corpus PRIVATE kvgraft_test_support kvgraft_flags)

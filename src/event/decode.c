@@ -164,12 +164,37 @@ static enum kvi_field candidate(const char *name, size_t bytes)
     }
 }
 
+/* memcmp() is a call where the length is no constant; names are short. */
+static inline bool same_bytes(const char *a, const char *b, size_t bytes)
+{
+    uint64_t x;
+    uint64_t y;
+    size_t i;
+
+    if (bytes < 8) {
+        for (i = 0; i < bytes; i++) {
+            if (a[i] != b[i])
+                return false;
+        }
+        return true;
+    }
+    for (i = 0; i + 8 < bytes; i += 8) {
+        memcpy(&x, a + i, 8);
+        memcpy(&y, b + i, 8);
+        if (x != y)
+            return false;
+    }
+    memcpy(&x, a + bytes - 8, 8); /* May overlap what was compared. */
+    memcpy(&y, b + bytes - 8, 8);
+    return x == y;
+}
+
 enum kvi_field kvi_field_find(struct kvg_str name)
 {
     enum kvi_field field = candidate(name.data, name.bytes);
 
     if (field == KVI_FIELD_UNKNOWN ||
-        memcmp(name.data, FIELDS[field].name, name.bytes) != 0)
+        !same_bytes(name.data, FIELDS[field].name, name.bytes))
         return KVI_FIELD_UNKNOWN;
     KVI_DCHECK(FIELDS[field].name_bytes == name.bytes);
     return field;
@@ -178,15 +203,18 @@ enum kvi_field kvi_field_find(struct kvg_str name)
 bool kvi_event_kind_of(struct kvg_str word, enum kvg_event_kind *out)
 {
     static const struct {
-        const char *word;
+        struct kvg_str word;
         enum kvg_event_kind kind;
-    } KINDS[] = {{"stored", KVG_EVENT_STORED}, {"removed", KVG_EVENT_REMOVED},
-        {"BlockStored", KVG_EVENT_STORED}, {"BlockRemoved", KVG_EVENT_REMOVED},
-        {"cleared", KVG_EVENT_CLEARED}, {"AllBlocksCleared", KVG_EVENT_CLEARED}};
+    } KINDS[] = {{{NAMED("stored")}, KVG_EVENT_STORED},
+        {{NAMED("removed")}, KVG_EVENT_REMOVED},
+        {{NAMED("BlockStored")}, KVG_EVENT_STORED},
+        {{NAMED("BlockRemoved")}, KVG_EVENT_REMOVED},
+        {{NAMED("cleared")}, KVG_EVENT_CLEARED},
+        {{NAMED("AllBlocksCleared")}, KVG_EVENT_CLEARED}};
     size_t i;
 
     for (i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
-        if (kvi_str_equal(word, kvi_str(KINDS[i].word))) {
+        if (kvi_str_equal(word, KINDS[i].word)) {
             *out = KINDS[i].kind;
             return true;
         }
@@ -196,11 +224,9 @@ bool kvi_event_kind_of(struct kvg_str word, enum kvg_event_kind *out)
 
 enum kvi_mp_type kvi_decode_peek(const struct kvi_decoder *decoder)
 {
-    struct kvi_mp_cursor cursor = decoder->cursor;
-    struct kvi_mp_value value;
-
-    /* What cannot be read is not nil, and the skip that follows will say so. */
-    return kvi_mp_read(&cursor, &value) ? value.type : KVI_MP_EXT;
+    /* Where nothing is left, the read that follows will say so. */
+    return kvi_mp_left(&decoder->cursor) == 0 ? KVI_MP_EXT
+                                              : kvi_mp_type_of(*decoder->cursor.at);
 }
 
 bool kvi_decode_skip(struct kvi_decoder *decoder)

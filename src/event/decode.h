@@ -94,7 +94,7 @@ bool kvi_decode_skip(struct kvi_decoder *decoder);
 /* Reads an event that is an array.  False makes it bad. */
 bool kvi_decode_array(struct kvi_decoder *decoder);
 
-/* Whether the bytes at the cursor begin a string, an integer, ... without reading them. */
+/* The type of the value at the cursor, by its first byte (kvi_mp_type_of). */
 enum kvi_mp_type kvi_decode_peek(const struct kvi_decoder *decoder);
 
 /* Each takes one value off, or consumes nothing: a time, as milliseconds; a hash, an integer or

@@ -196,7 +196,7 @@ static uint64_t load_integer(const uint8_t *at)
     }
 }
 
-bool kvi_mp_take_integer(struct kvi_mp_cursor *cursor, uint64_t *out, bool *negative)
+bool kvi_mp_take_wide_integer(struct kvi_mp_cursor *cursor, uint64_t *out, bool *negative)
 {
     size_t left = kvi_mp_left(cursor);
     uint8_t first;
@@ -218,7 +218,7 @@ bool kvi_mp_take_integer(struct kvi_mp_cursor *cursor, uint64_t *out, bool *nega
     return true;
 }
 
-bool kvi_mp_take_str(struct kvi_mp_cursor *cursor, struct kvg_str *out)
+bool kvi_mp_take_long_str(struct kvi_mp_cursor *cursor, struct kvg_str *out)
 {
     size_t left = kvi_mp_left(cursor);
     const uint8_t *at = cursor->at;
@@ -281,6 +281,25 @@ bool kvi_mp_take_array(struct kvi_mp_cursor *cursor, uint32_t *count)
 bool kvi_mp_take_map(struct kvi_mp_cursor *cursor, uint32_t *count)
 {
     return take_head(cursor, 0x80, 0xde, 2, count);
+}
+
+enum kvi_mp_type kvi_mp_type_of(uint8_t first)
+{
+    if (first <= 0x7f || first >= 0xe0 || (first >= 0xcc && first <= 0xd3))
+        return KVI_MP_UINT;
+    if (first <= 0x8f || first >= 0xde)
+        return KVI_MP_MAP;
+    if (first <= 0x9f || first >= 0xdc)
+        return KVI_MP_ARRAY;
+    if (first <= 0xbf || first >= 0xd9)
+        return KVI_MP_STR;
+    if (first == 0xc0)
+        return KVI_MP_NIL;
+    if (first == 0xc2 || first == 0xc3)
+        return KVI_MP_BOOL;
+    if (first >= 0xc4 && first <= 0xc6)
+        return KVI_MP_BIN;
+    return first == 0xca || first == 0xcb ? KVI_MP_FLOAT : KVI_MP_EXT;
 }
 
 static double load_float(const uint8_t *at)

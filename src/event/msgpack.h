@@ -74,6 +74,10 @@ static inline uint64_t kvi_load_be64(const uint8_t *bytes)
     return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap64(value) : value;
 }
 
+/* The type of the value that begins with this byte; of an integer KVI_MP_UINT, whatever its
+ * sign, and KVI_MP_EXT for the byte that begins none. */
+enum kvi_mp_type kvi_mp_type_of(uint8_t first);
+
 /* Reads the next value, or the head of the next container.  False, and nothing consumed, where
  * the bytes end too early, a count cannot be true, or the byte is 0xc1. */
 bool kvi_mp_read(struct kvi_mp_cursor *cursor, struct kvi_mp_value *out);
@@ -87,11 +91,52 @@ static inline bool kvi_mp_take_nil(struct kvi_mp_cursor *cursor)
     return true;
 }
 
-/* Reads a string (str of any width, or bin), if that is next and whole. */
-bool kvi_mp_take_str(struct kvi_mp_cursor *cursor, struct kvg_str *out);
+/* Reads a string (str of any width, or bin), if that is next and whole.  Short ones are read in
+ * place. */
+bool kvi_mp_take_long_str(struct kvi_mp_cursor *cursor, struct kvg_str *out);
 
-/* Reads an integer of any width and sign, if that is next; *negative says how to take it. */
-bool kvi_mp_take_integer(struct kvi_mp_cursor *cursor, uint64_t *out, bool *negative);
+static inline bool kvi_mp_take_str(struct kvi_mp_cursor *cursor, struct kvg_str *out)
+{
+    const uint8_t *at = cursor->at;
+    size_t left = kvi_mp_left(cursor);
+
+    if (left != 0 && (*at & 0xe0u) == 0xa0 && (*at & 0x1fu) < left) {
+        *out = (struct kvg_str){(const char *)at + 1, *at & 0x1fu};
+        cursor->at = at + 1 + out->bytes;
+        return true;
+    }
+    return kvi_mp_take_long_str(cursor, out);
+}
+
+/* Reads an integer of any width and sign, if that is next; *negative says how to take it.  The
+ * forms that token numbers have are read in place, the others by a call. */
+bool kvi_mp_take_wide_integer(
+    struct kvi_mp_cursor *cursor, uint64_t *out, bool *negative);
+
+static inline bool kvi_mp_take_integer(
+    struct kvi_mp_cursor *cursor, uint64_t *out, bool *negative)
+{
+    const uint8_t *at = cursor->at;
+    size_t left = kvi_mp_left(cursor);
+
+    *negative = false;
+    if (left >= 5 && *at == 0xce) {
+        *out = kvi_load_be32(at + 1);
+        cursor->at = at + 5;
+        return true;
+    }
+    if (left >= 3 && *at == 0xcd) {
+        *out = kvi_load_be16(at + 1);
+        cursor->at = at + 3;
+        return true;
+    }
+    if (left != 0 && *at <= 0x7f) {
+        *out = *at;
+        cursor->at = at + 1;
+        return true;
+    }
+    return kvi_mp_take_wide_integer(cursor, out, negative);
+}
 
 /* Reads the head of an array or a map, if that is next. */
 bool kvi_mp_take_array(struct kvi_mp_cursor *cursor, uint32_t *count);

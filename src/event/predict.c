@@ -10,10 +10,11 @@
  *
  *     [de 00 14] [a8 event_id] ID [a9 timestamp] TIME [aa event_type a6 stored] [a4 type ...]
  *     [aa model_name c0 ... a9 tenant_id] TENANT [aa backend_id] BACKEND [a8 group_id] GROUP
- *     [a6 medium] MEDIUM [a7 dp_rank c0] [aa object_key] KEY [aa seq_hashes 90] [...] [...]
+ *     [a6 medium] MEDIUM [a7 dp_rank] NIL [aa object_key] KEY [aa seq_hashes] HASHES [...]
  *
- * The pieces that a flag of the master leaves out are optional.  At the end the number of
- * pieces must be the number that the map's head announced.
+ * The pieces that a flag of the master leaves out are optional, and those that the reworked
+ * publisher fills may be filled.  At the end the number of pieces must be the number that the
+ * map's head announced.
  *
  * Invariant:
  *
@@ -135,7 +136,6 @@ static inline bool take_kind(
                              "event_type\xa7"
                              "removed"))) {
         event->kind = KVG_EVENT_REMOVED;
-        event->every_medium = true; /* No dp_rank follows. */
         *legacy = take(cursor, LITERAL("\xa4"
                                        "type\xac"
                                        "BlockRemoved"));
@@ -144,8 +144,39 @@ static inline bool take_kind(
     return false;
 }
 
-static inline bool take_names(struct kvi_mp_cursor *cursor, uint32_t bytes_max,
-    struct kvg_event *event, uint32_t *with_key)
+static inline bool take_str_or_nil(
+    struct kvi_mp_cursor *cursor, uint32_t bytes_max, struct kvg_str *out)
+{
+    return kvi_mp_take_nil(cursor) || take_short_str(cursor, bytes_max, out);
+}
+
+/* What the reworked publisher knows and the older one sends as nil. */
+static inline bool take_reworked_names(
+    struct kvi_mp_cursor *cursor, uint32_t bytes_max, struct kvg_event *event)
+{
+    if (!take(cursor, LITERAL("\xaa"
+                              "model_name")) ||
+        !take_str_or_nil(cursor, bytes_max, &event->model_name) ||
+        !take(cursor, LITERAL("\xaa"
+                              "block_size")))
+        return false;
+    if (!kvi_mp_take_nil(cursor)) {
+        if (!take_uint(cursor, &event->block_size))
+            return false;
+        event->has_block_size = true;
+    }
+    return take(cursor, LITERAL("\xaf"
+                                "additional_salt")) &&
+           take_str_or_nil(cursor, bytes_max, &event->salt) &&
+           take(cursor, LITERAL("\xa9"
+                                "lora_name")) &&
+           take_str_or_nil(cursor, bytes_max, &event->lora_name) &&
+           take(cursor, LITERAL("\xa9"
+                                "tenant_id"));
+}
+
+static inline bool take_names(
+    struct kvi_mp_cursor *cursor, uint32_t bytes_max, struct kvg_event *event)
 {
     if (!take(cursor, LITERAL("\xaa"
                               "model_name\xc0\xaa"
@@ -153,23 +184,45 @@ static inline bool take_names(struct kvi_mp_cursor *cursor, uint32_t bytes_max,
                               "additional_salt\xc0"
                               "\xa9"
                               "lora_name\xc0\xa9"
-                              "tenant_id")) ||
-        !take_short_str(cursor, bytes_max, &event->tenant_id) ||
-        !take(cursor, LITERAL("\xaa"
-                              "backend_id")) ||
-        !take_short_str(cursor, bytes_max, &event->backend_id) ||
-        !take(cursor, LITERAL("\xa8"
-                              "group_id")))
+                              "tenant_id")) &&
+        !take_reworked_names(cursor, bytes_max, event))
         return false;
-    if (!kvi_mp_take_nil(cursor) && !take_short_str(cursor, bytes_max, &event->group_id))
-        return false;
+    return take_short_str(cursor, bytes_max, &event->tenant_id) &&
+           take(cursor, LITERAL("\xaa"
+                                "backend_id")) &&
+           take_short_str(cursor, bytes_max, &event->backend_id) &&
+           take(cursor, LITERAL("\xa8"
+                                "group_id")) &&
+           take_str_or_nil(cursor, bytes_max, &event->group_id);
+}
+
+/* The medium, and the rank that tells the publishers apart. */
+static inline bool take_medium(
+    struct kvi_mp_cursor *cursor, uint32_t bytes_max, struct kvg_event *event)
+{
+    uint64_t rank;
+
     if (!take(cursor, LITERAL("\xa6"
                               "medium")) ||
         !take_short_str(cursor, bytes_max, &event->medium_name) ||
         !take(cursor, LITERAL("\xa7"
-                              "dp_rank\xc0")))
+                              "dp_rank")))
         return false;
     event->medium = kvg_medium_from_word(event->medium_name);
+    if (!kvi_mp_take_nil(cursor)) {
+        if (!take_uint(cursor, &rank) || rank > INT64_MAX)
+            return false;
+        event->dp_rank = (int64_t)rank;
+        event->has_dp_rank = true;
+    }
+    event->every_medium = event->kind == KVG_EVENT_REMOVED &&
+                          (!event->has_dp_rank || event->medium == KVG_MEDIUM_UNKNOWN);
+    return true;
+}
+
+static inline bool take_object_key(struct kvi_mp_cursor *cursor, uint32_t bytes_max,
+    struct kvg_event *event, uint32_t *with_key)
+{
     *with_key = take(cursor, LITERAL("\xaa"
                                      "object_key"));
     return *with_key == 0 || take_short_str(cursor, bytes_max, &event->object_key);
@@ -224,14 +277,17 @@ static inline bool take_rest(
     if (event->kind == KVG_EVENT_REMOVED)
         return take(cursor, LITERAL("\xae"
                                     "base_block_idx\xc0"));
-    if (!take(cursor, LITERAL("\xae"
-                              "base_block_idx\x00\xab"
-                              "parent_hash\xc0\xa9"
-                              "token_ids\xc0")))
+    if (take(cursor, LITERAL("\xae"
+                             "base_block_idx\x00")))
+        event->has_base_block_index = true;
+    else if (!take(cursor, LITERAL("\xae"
+                                   "base_block_idx\xc0")))
         return false;
-    event->has_base_block_index = true;
-    return legacy == 0 || take(cursor, LITERAL("\xb1"
-                                               "parent_block_hash\xc0"));
+    return take(cursor, LITERAL("\xab"
+                                "parent_hash\xc0\xa9"
+                                "token_ids\xc0")) &&
+           (legacy == 0 || take(cursor, LITERAL("\xb1"
+                                                "parent_block_hash\xc0")));
 }
 
 /* The master always has so many fields, and these more. */
@@ -254,7 +310,8 @@ bool kvi_decode_predicted(struct kvi_mp_cursor *cursor,
         return false;
     *event = (struct kvg_event){.kind = KVG_EVENT_STORED, .form = KVG_FORM_OBJECT};
     if (!take_id_and_time(&at, event) || !take_kind(&at, event, &legacy) ||
-        !take_names(&at, bytes_max, event, &with_key) ||
+        !take_names(&at, bytes_max, event) || !take_medium(&at, bytes_max, event) ||
+        !take_object_key(&at, bytes_max, event, &with_key) ||
         !take_hashes(&at, event, legacy) || !take_rest(&at, event, legacy))
         return false;
     fields =

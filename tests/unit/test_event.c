@@ -54,6 +54,7 @@ static size_t read_all(struct kvg_event_reader *reader, struct kvg_str payload,
     size_t count = 0;
     struct kvg_event event;
 
+    memset(events, 0, event_max * sizeof(events[0]));
     if (kvg_event_reader_begin(reader, payload, NULL) != KVG_OK)
         return 0;
     while (kvg_event_reader_next(reader, &event)) {

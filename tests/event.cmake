@@ -3,6 +3,13 @@ kvgraft_test(test_kvcap SOURCES unit/test_kvcap.c)
 kvgraft_test(test_event_writer
   SOURCES unit/test_event_writer.c support/event_samples.c support/capture.c)
 
+find_library(MSGPACKC_LIBRARY NAMES msgpackc msgpack-c)
+if(MSGPACKC_LIBRARY)
+  kvgraft_test(prop_msgpack SOURCES property/prop_msgpack.c LIBRARIES ${MSGPACKC_LIBRARY})
+else()
+  message(STATUS "prop_msgpack is left out: msgpack-c is not installed (libmsgpack-dev)")
+endif()
+
 kvgraft_fuzz(fuzz_msgpack SOURCES fuzz/fuzz_msgpack.c CORPUS msgpack)
 kvgraft_fuzz(fuzz_event SOURCES fuzz/fuzz_event.c support/event_equal.c CORPUS event)
 kvgraft_fuzz(fuzz_kvcap SOURCES fuzz/fuzz_kvcap.c CORPUS kvcap)

@@ -88,6 +88,12 @@ static inline void kvb_keep(const void *result)
     __asm__ __volatile__("" : : "r"(result) : "memory");
 }
 
+/* 16 columns; the sign of micro is one column, but two bytes. */
+static inline int kvb_width(const char *text)
+{
+    return strchr(text, 0xc2) == NULL ? 16 : 17;
+}
+
 /* A figure with a unit a person reads: 1.25 µs, 3.1 M events/s, 48 bytes. */
 static inline void kvb_format(
     char *text, size_t text_bytes, double value, const char *unit)
@@ -214,20 +220,20 @@ static inline int kvb_main(int argc, char **argv, const char *name, const char *
 
 /* The last line of a benchmark: its main, or inside `kvgraft bench` its entry. */
 #ifdef KVB_IN_COMMAND
-#define KVB_MAIN(name, title_text, run)           \
-    void kvb_run_##name(struct kvb_table *table); \
-    void kvb_run_##name(struct kvb_table *table)  \
-    {                                             \
-        table->name = #name;                      \
-        table->title = title_text;                \
-        table->rows = 0;                          \
-        run(table);                               \
+#define KVB_MAIN(id, title_text, function)      \
+    void kvb_run_##id(struct kvb_table *table); \
+    void kvb_run_##id(struct kvb_table *table)  \
+    {                                           \
+        table->name = #id;                      \
+        table->title = title_text;              \
+        table->rows = 0;                        \
+        function(table);                        \
     }
 #else
-#define KVB_MAIN(name, title_text, run)                      \
-    int main(int argc, char **argv)                          \
-    {                                                        \
-        return kvb_main(argc, argv, #name, title_text, run); \
+#define KVB_MAIN(id, title_text, function)                      \
+    int main(int argc, char **argv)                             \
+    {                                                           \
+        return kvb_main(argc, argv, #id, title_text, function); \
     }
 #endif
 

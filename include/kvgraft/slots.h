@@ -218,7 +218,10 @@ struct kvg_window_freed {
  * _release_full  FULL only: no page may be mapped (KVG_ESTATE, "span.mapped"), for
  *                its window page would be lost.
  * _release_swa   window pages only, and their mapping; pages without are skipped.
- *                Nothing happens for a ring. */
+ *                Nothing happens for a ring.
+ *
+ * Whoever frees both kinds apart, as an eviction does, frees window pages first: once a
+ * FULL page is free, nothing leads to its window page. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_window_release(struct kvg_window *window,
     const struct kvg_span *full, size_t full_count, struct kvg_window_freed *freed,
     struct kvg_error *error);

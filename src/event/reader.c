@@ -238,7 +238,8 @@ static kvg_err begin_map(struct kvg_event_reader *reader, struct kvi_mp_cursor *
 kvg_err kvg_event_reader_begin(
     struct kvg_event_reader *reader, struct kvg_str payload, struct kvg_error *error)
 {
-    const uint8_t *data = (const uint8_t *)payload.data;
+    static const uint8_t NOTHING[1];
+    const uint8_t *data = payload.bytes == 0 ? NOTHING : (const uint8_t *)payload.data;
     struct kvi_mp_cursor cursor = {data, data + payload.bytes};
     kvg_err err;
     uint32_t count;
@@ -374,31 +375,36 @@ bool kvg_event_reader_next(struct kvg_event_reader *reader, struct kvg_event *ou
     return false;
 }
 
-bool kvg_event_array_next(struct kvg_event_array *array, uint64_t *out)
+/* The array goes on behind the cursor. */
+static bool advance(struct kvg_event_array *array, const struct kvi_mp_cursor *cursor)
 {
-    struct kvi_mp_cursor cursor = {array->data, array->data + array->bytes};
-
-    *out = 0;
-    if (array->count == 0 || !kvi_take_hash(&cursor, out))
-        return false;
-    array->bytes -= (size_t)(cursor.at - array->data);
-    array->data = cursor.at;
+    array->bytes -= (size_t)(cursor->at - array->data);
+    array->data = cursor->at;
     array->count--;
     return true;
 }
 
+bool kvg_event_array_next(struct kvg_event_array *array, uint64_t *out)
+{
+    struct kvi_mp_cursor cursor;
+
+    *out = 0;
+    if (array->count == 0)
+        return false;
+    cursor = (struct kvi_mp_cursor){array->data, array->data + array->bytes};
+    return kvi_take_hash(&cursor, out) && advance(array, &cursor);
+}
+
 bool kvg_event_array_next_pair(struct kvg_event_array *array, uint64_t out[2])
 {
-    struct kvi_mp_cursor cursor = {array->data, array->data + array->bytes};
+    struct kvi_mp_cursor cursor;
 
     out[0] = 0;
     out[1] = 0;
-    if (array->count == 0 || !kvi_take_pair(&cursor, out))
+    if (array->count == 0)
         return false;
-    array->bytes -= (size_t)(cursor.at - array->data);
-    array->data = cursor.at;
-    array->count--;
-    return true;
+    cursor = (struct kvi_mp_cursor){array->data, array->data + array->bytes};
+    return kvi_take_pair(&cursor, out) && advance(array, &cursor);
 }
 
 /* Media ----------------------------------------------------------------------------------- */

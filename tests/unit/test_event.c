@@ -349,6 +349,32 @@ TEST(what_is_no_batch_is_refused_with_a_reason)
     }
 }
 
+TEST(no_bytes_at_all_are_no_batch)
+{
+    struct kvg_event_reader reader;
+    struct kvg_event event;
+
+    kvg_event_reader_init(&reader, NULL);
+    CHECK(!kvg_event_reader_next(&reader, &event)); /* Before any payload. */
+    CHECK_EQ(
+        kvg_event_reader_begin(&reader, (struct kvg_str){NULL, 0}, NULL), KVG_EFORMAT);
+    CHECK(!kvg_event_reader_next(&reader, &event));
+}
+
+TEST(an_empty_batch_has_no_events)
+{
+    struct kvg_event_reader reader;
+    struct kvg_event event;
+    struct payload payload = from_json("[5,[],7]");
+
+    kvg_event_reader_init(&reader, NULL);
+    CHECK_EQ(read_all(&reader, payload.bytes, &event, 1), 0);
+    CHECK(!reader.broken);
+    CHECK(reader.has_dp_rank);
+    CHECK_EQ(reader.dp_rank, 7);
+    payload_fini(&payload);
+}
+
 TEST(each_limit_is_named_and_refuses)
 {
     struct kvg_event_limits limits = {.struct_bytes = sizeof(limits)};
@@ -651,7 +677,8 @@ TEST_MAIN(RUN(three_frames_make_a_message), RUN(a_sequence_is_big_endian),
     RUN(an_optional_value_of_a_wrong_type_is_ignored_and_counted),
     RUN(a_payload_cut_anywhere_is_given_up_once),
     RUN(bytes_after_the_batch_make_the_payload_bad),
-    RUN(what_is_no_batch_is_refused_with_a_reason), RUN(each_limit_is_named_and_refuses),
+    RUN(what_is_no_batch_is_refused_with_a_reason), RUN(no_bytes_at_all_are_no_batch),
+    RUN(an_empty_batch_has_no_events), RUN(each_limit_is_named_and_refuses),
     RUN(a_count_that_cannot_be_true_is_refused_at_once),
     RUN(nesting_without_end_is_skipped_without_recursion),
     RUN(engine_events_are_read_from_arrays_and_from_maps),

@@ -1,1 +1,4 @@
-# kvgraft_test(test_dynamo SOURCES unit/test_dynamo.c)
+set(seed_stream support/seed_stream.c support/event_samples.c)
+kvgraft_test(test_dynamo SOURCES unit/test_dynamo.c ${seed_stream})
+kvgraft_test(test_dynamo_strict SOURCES unit/test_dynamo_strict.c ${seed_stream})
+kvgraft_fuzz(fuzz_dynamo SOURCES fuzz/fuzz_dynamo.c CORPUS dynamo)

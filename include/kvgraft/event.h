@@ -182,8 +182,8 @@ struct kvg_event_writer;
 enum kvg_event_dialect {
     KVG_DIALECT_MOONCAKE, /* Object events as the v0.3.12 master sends them with its
                                        legacy fields off. */
-    KVG_DIALECT_MOONCAKE_LEGACY, /* The same with the legacy fields: the master's default. */
-    KVG_DIALECT_MOONCAKE_V2,     /* The reworked publisher: per medium, `cleared`. */
+    KVG_DIALECT_MOONCAKE_LEGACY,    /* With the legacy fields: the default. */
+    KVG_DIALECT_MOONCAKE_V2,        /* The reworked publisher: per medium, `cleared`. */
     KVG_DIALECT_MOONCAKE_V2_LEGACY, /* The same with the legacy fields. */
     KVG_DIALECT_ENGINE_MAP,         /* vLLM, SGLang: maps. */
     KVG_DIALECT_ENGINE_ARRAY        /* vLLM, SGLang: arrays. */

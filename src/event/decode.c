@@ -419,9 +419,12 @@ bool kvi_decode_field(struct kvi_decoder *decoder, enum kvi_field which)
 {
     const struct field *field = &FIELDS[which];
     char *event = (char *)decoder->event;
-    void *value = event + field->value;
-    void *present = event + field->present;
+    void *value;
+    void *present;
 
+    KVI_ASSERT(which < KVI_FIELD_COUNT);
+    value = event + field->value;
+    present = event + field->present;
     if (kvi_mp_take_nil(&decoder->cursor))
         return true;
     switch (field->type) {

@@ -76,6 +76,7 @@ static bool read_metadata(struct kvi_decoder *decoder)
     return true;
 }
 
+/* KVI_FIELD_UNKNOWN for a word that is not whole. */
 static enum kvi_field tail_word(const struct kvi_decoder *decoder)
 {
     struct kvi_mp_cursor cursor = decoder->cursor;
@@ -92,6 +93,8 @@ static enum kvi_field tail_word(const struct kvi_decoder *decoder)
 
 static bool read_tail_value(struct kvi_decoder *decoder)
 {
+    enum kvi_field word;
+
     switch (kvi_decode_peek(decoder)) {
     case KVI_MP_UINT:
     case KVI_MP_INT:
@@ -100,7 +103,8 @@ static bool read_tail_value(struct kvi_decoder *decoder)
                                              : KVI_FIELD_GROUP_INDEX);
     case KVI_MP_STR:
     case KVI_MP_BIN:
-        return kvi_decode_field(decoder, tail_word(decoder));
+        word = tail_word(decoder);
+        return word != KVI_FIELD_UNKNOWN && kvi_decode_field(decoder, word);
     case KVI_MP_MAP:
         return read_metadata(decoder);
     case KVI_MP_NIL:

@@ -26,7 +26,7 @@
 /* How the length of a value goes on after its first byte. */
 enum head_kind {
     HEAD_PLAIN, /* `width` bytes follow, and that is all. */
-    HEAD_BYTES, /* `width` bytes of length follow, then so many bytes (ext: and its type). */
+    HEAD_BYTES, /* `width` bytes of length, then so many bytes (ext: and a type). */
     HEAD_ARRAY, /* `width` bytes of count follow, then so many values. */
     HEAD_MAP,   /* The same, then twice as many values. */
     HEAD_NEVER

@@ -9,24 +9,6 @@
 
 #include <kvgraft/event.h>
 
-static const char *const FORMS[] = {
-    "[1.0,[['BlockStored',[123],null,[1,2],2,null,'GPU']],null]",
-    "[1.0,[['BlockStored',[123],null,[1,2],2,null,'GPU',{'cache_salt':'a'}]],null]",
-    "[1.0,[{'type':'BlockStored','block_hashes':[123],'parent_block_hash':null,"
-    "'token_ids':[1,2],'block_size':2,'lora_id':null,'medium':'GPU'}],null]",
-    "{'ts':1.5,'events':[{'type':'BlockRemoved','block_hashes':[-1,<0102030405060708>]}],"
-    "'data_parallel_rank':3}",
-    "[1.0,[['BlockStored',[1,-2],7,[[1,2],[2,3]],2,9,'CPU','ada',[null],[],3,"
-    "'sliding_window',4096,'REMOTE','offload'],['BlockRemoved',[5],'CPU',1],"
-    "['AllBlocksCleared','GPU'],['Ignored',{}]],2]",
-    "[5,[{'event_type':'cleared','tenant_id':'t','backend_id':'b','medium':null,"
-    "'dp_rank':0},{'event_type':'removed','object_key':'k','medium':'disk','dp_rank':1}],"
-    "0]",
-    "[5,[['stored','k','default','g',true],['removed','k'],17,[],{},'x'],0]",
-    "[5,[{'object_key':'k','future':[1,{'a':[[[[[]]]]]}],7:8,'event_type':'stored',"
-    "'seq_hashes':[18446744073709551615],'block_hashes':[-1]}],0]",
-};
-
 static void write_file(
     const char *folder, const char *name, int number, int first, struct kvg_str bytes)
 {
@@ -49,12 +31,12 @@ static void write_forms(const char *event_folder, const char *msgpack_folder)
 {
     int i;
 
-    for (i = 0; i < (int)(sizeof(FORMS) / sizeof(FORMS[0])); i++) {
+    for (i = 0; i < SAMPLE_FORM_COUNT; i++) {
         struct kvi_mp_buffer buffer;
         struct kvg_str bytes;
 
         kvi_mp_buffer_init(&buffer, kvg_alloc_default());
-        sample_json(&buffer, FORMS[i]);
+        sample_json(&buffer, SAMPLE_FORMS[i]);
         bytes = (struct kvg_str){(const char *)buffer.data, buffer.bytes};
         write_file(event_folder, "form", i, 0, bytes);
         write_file(event_folder, "limits", i, i + 1, bytes);

@@ -7,6 +7,24 @@
 #include "base/hex.h"
 #include "test.h"
 
+const char *const SAMPLE_FORMS[SAMPLE_FORM_COUNT] = {
+    "[1.0,[['BlockStored',[123],null,[1,2],2,null,'GPU']],null]",
+    "[1.0,[['BlockStored',[123],null,[1,2],2,null,'GPU',{'cache_salt':'a'}]],null]",
+    "[1.0,[{'type':'BlockStored','block_hashes':[123],'parent_block_hash':null,"
+    "'token_ids':[1,2],'block_size':2,'lora_id':null,'medium':'GPU'}],null]",
+    "{'ts':1.5,'events':[{'type':'BlockRemoved','block_hashes':[-1,<0102030405060708>]}],"
+    "'data_parallel_rank':3}",
+    "[1.0,[['BlockStored',[1,-2],7,[[1,2],[2,3]],2,9,'CPU','ada',[null],[],3,"
+    "'sliding_window',4096,'REMOTE','offload'],['BlockRemoved',[5],'CPU',1],"
+    "['AllBlocksCleared','GPU'],['Ignored',{}]],2]",
+    "[5,[{'event_type':'cleared','tenant_id':'t','backend_id':'b','medium':null,"
+    "'dp_rank':0},{'event_type':'removed','object_key':'k','medium':'disk','dp_rank':1}],"
+    "0]",
+    "[5,[['stored','k','default','g',true],['removed','k'],17,[],{},'x'],0]",
+    "[5,[{'object_key':'k','future':[1,{'a':[[[[[]]]]]}],7:8,'event_type':'stored',"
+    "'seq_hashes':[18446744073709551615],'block_hashes':[-1]}],0]",
+};
+
 void sample_hex(const char *hex, struct sample_bytes *out)
 {
     size_t bytes = strlen(hex) / 2;
@@ -108,4 +126,50 @@ void sample_json(struct kvi_mp_buffer *buffer, const char *json)
     const char *end = put_value(buffer, json);
 
     CHECK(*end == '\0');
+}
+
+struct kvg_str sample_text(const char *zero_terminated)
+{
+    return (struct kvg_str){zero_terminated, strlen(zero_terminated)};
+}
+
+void check_sample_text(struct kvg_str actual, const char *expected)
+{
+    CHECK(actual.data != NULL);
+    CHECK_EQ(actual.bytes, strlen(expected));
+    CHECK_MEM(actual.data, expected, actual.bytes);
+}
+
+struct sample_payload sample_payload(const char *json)
+{
+    struct sample_payload payload;
+
+    kvi_mp_buffer_init(&payload.buffer, kvg_alloc_default());
+    sample_json(&payload.buffer, json);
+    CHECK_EQ(payload.buffer.err, KVG_OK);
+    payload.bytes =
+        (struct kvg_str){(const char *)payload.buffer.data, payload.buffer.bytes};
+    return payload;
+}
+
+void sample_payload_fini(struct sample_payload *payload)
+{
+    kvi_mp_buffer_fini(&payload->buffer);
+}
+
+size_t sample_read_all(struct kvg_event_reader *reader, struct kvg_str payload,
+    struct kvg_event *events, size_t event_max)
+{
+    size_t count = 0;
+    struct kvg_event event;
+
+    memset(events, 0, event_max * sizeof(events[0]));
+    if (kvg_event_reader_begin(reader, payload, NULL) != KVG_OK)
+        return 0;
+    while (kvg_event_reader_next(reader, &event)) {
+        if (count < event_max)
+            events[count] = event;
+        count++;
+    }
+    return count;
 }

@@ -6,7 +6,7 @@
 #ifndef KVT_EVENT_SAMPLES_H
 #define KVT_EVENT_SAMPLES_H
 
-#include <kvgraft/base.h>
+#include <kvgraft/event.h>
 
 #include "event/msgpack.h"
 
@@ -42,5 +42,25 @@ void sample_hex(const char *hex, struct sample_bytes *out);
  * string, a number with a point is a float, and a map's keys may be any value.  Stops the test on
  * a mistake. */
 void sample_json(struct kvi_mp_buffer *buffer, const char *json);
+
+/* A payload of every form, as JSON. */
+#define SAMPLE_FORM_COUNT 8
+extern const char *const SAMPLE_FORMS[SAMPLE_FORM_COUNT];
+
+/* A payload made from JSON. */
+struct sample_payload {
+    struct kvi_mp_buffer buffer;
+    struct kvg_str bytes;
+};
+struct sample_payload sample_payload(const char *json);
+void sample_payload_fini(struct sample_payload *payload);
+
+struct kvg_str sample_text(const char *zero_terminated);
+void check_sample_text(struct kvg_str actual, const char *expected);
+
+/* Reads all events of a payload and returns how many; the first `event_max` are kept, and
+ * what is not read is zero. */
+size_t sample_read_all(struct kvg_event_reader *reader, struct kvg_str payload,
+    struct kvg_event *events, size_t event_max);
 
 #endif

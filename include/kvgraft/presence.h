@@ -17,7 +17,11 @@
  *
  * Memory: `memory_bytes_max` bounds everything.  At the limit the coldest tails go first: pages
  * not asked for longest, and of one chain the last pages; heads that are still queried stay.
- * Nothing is ever cleared because it grew.
+ * Nothing is ever cleared because it grew.  Since a page that gave way is still in the store,
+ * answers say then that they come from a part of what is known (`partial`).
+ *
+ * Keys: the index keeps the first 16 bytes of a page key.  That identifies it; only what must
+ * write whole object keys (kvg_presence_each, a dump for such an index) needs all 32.
  */
 #ifndef KVGRAFT_PRESENCE_H
 #define KVGRAFT_PRESENCE_H
@@ -32,25 +36,30 @@ struct kvg_presence_view;   /* A layout bound to a tenant of this index. */
 
 #define KVG_PRESENCE_SPACES_MAX 4096u
 #define KVG_PRESENCE_SUFFIXES_MAX 4096u /* Different part suffixes a space. */
+#define KVG_PRESENCE_TENANTS_MAX 4096u
+#define KVG_PRESENCE_TENANT_BYTES_MAX 255u
 #define KVG_PRESENCE_READERS_MAX 1024u
+#define KVG_PRESENCE_MEMORY_BYTES_MIN ((size_t)1 << 20)
 
 struct kvg_presence_options {
     size_t struct_bytes;
     size_t memory_bytes_max; /* 0: 1 GiB; at least 1 MiB. */
     uint64_t seed;           /* Secret: spreads keys over the table. */
+    bool full_keys;          /* Keep all 32 key bytes: 16 more bytes a slot. */
 };
 
 KVG_API KVG_MUST_CHECK kvg_err kvg_presence_new(const struct kvg_alloc *alloc,
     const struct kvg_presence_options *options, struct kvg_error *error,
     struct kvg_presence **out);
-/* Frees the index.  Close its readers and free its views first.  NULL is allowed. */
+/* Frees the index.  Close its readers and free its views first.  NULL is allowed.  `options` may
+ * be NULL: all defaults. */
 KVG_API void kvg_presence_free(struct kvg_presence *index);
 
 /* The writer's side ----------------------------------------------------------------------- */
 
-/* One object appeared or went.  The tenant may be absent: "default".  An object key that does
- * not parse, or is beyond a limit (spaces, suffixes), is counted, and false is returned: the
- * index did not change.  Storing twice, or removing what is not there, is harmless (true).
+/* One object appeared or went.  An absent or empty tenant is "default".  An object key that does
+ * not parse, or is beyond a limit (spaces, suffixes, memory), is counted, and false is returned:
+ * the index did not change.  Storing twice, or removing what is not there, is harmless (true).
  * `medium`: CPU or DISK; anything else counts as CPU.  Removing with KVG_MEDIUM_UNKNOWN takes
  * the part off every medium, which is what the older publisher means. */
 KVG_API bool kvg_presence_stored(struct kvg_presence *index, struct kvg_str tenant,
@@ -62,9 +71,10 @@ KVG_API bool kvg_presence_removed(struct kvg_presence *index, struct kvg_str ten
 KVG_API void kvg_presence_cleared(struct kvg_presence *index, struct kvg_str tenant);
 
 /* Comparing with a listing.  Between begin and end every event goes on being applied; a listed
- * key is added unless an event since the beginning spoke of it (then the event knows better); at
- * the end every part of the tenant that neither the listing nor an event named is dropped.  One
- * listing at a time.  The work of the end is done in steps, so that no call takes long:
+ * key is added, as a part in CPU memory, unless it is known on some medium or an event since the
+ * beginning spoke of it (then the event knows better); at the end every part of the tenant that
+ * neither the listing nor an event named is dropped.  One listing at a time (KVG_EBUSY); a
+ * listing that is given up leaves what it added, and drops nothing.  The work of the end is done in steps, so that no call takes long:
  * kvg_presence_listing_end() looks at `slot_max` slots and returns true when it is done. */
 struct kvg_presence_listing_result {
     uint64_t listed;  /* Keys given that parsed. */
@@ -89,22 +99,28 @@ KVG_API void kvg_presence_set_confidence(
 KVG_API void kvg_presence_set_time(struct kvg_presence *index, uint64_t now_s);
 
 /* Binds a layout to a tenant (absent: "default").  The view copies what it needs.  Views are
- * made and freed by the writer and used by any reader. */
+ * made and freed by the writer and used by any reader; free one when no look-up uses it.  Bind
+ * layouts before their events if you can: then a page of up to 16 parts takes one word.
+ * KVG_ELIMIT: too many tenants, spaces or suffixes; KVG_ENOMEM. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_presence_view_new(struct kvg_presence *index,
     const struct kvg_layout *layout, struct kvg_str tenant, struct kvg_error *error,
     struct kvg_presence_view **out);
 KVG_API void kvg_presence_view_free(struct kvg_presence_view *view);
 
-/* Calls `on_object` for every part that is present, as object keys; for dumps and checks.
- * Returns how many. */
+/* Calls `on_object` for every part on every medium, as object keys; for checks and people.
+ * Returns how many.  Without `full_keys` the last 32 digits of a page key are not known and
+ * written as '?'. */
 KVG_API uint64_t kvg_presence_each(struct kvg_presence *index,
     void (*on_object)(void *context, struct kvg_str tenant, struct kvg_str object_key,
         enum kvg_medium medium),
     void *context);
 
 /* Dump to and load from bytes (own format, versioned, checksummed; docs/dump-format.md).  `write`
- * and `read` return false to stop; read returns the bytes got in *got.  What is loaded is merged
- * and the tenants it names become `suspect`. */
+ * and `read` return false to stop (KVG_EIO); read returns the bytes got in *got, 0 at the end.
+ * What is loaded is merged, and the tenants it names become `suspect`.  A dump is checked block
+ * by block: if one is damaged (KVG_ECHECKSUM, KVG_EFORMAT) or missing, what stood before it has
+ * been merged, and the error says so.  KVG_EVERSION: written by a newer version; KVG_EMISMATCH:
+ * it lacks the whole keys that this index keeps; in both cases nothing was merged. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_presence_dump(struct kvg_presence *index,
     bool (*write)(void *context, const void *bytes, size_t byte_count), void *context);
 KVG_API KVG_MUST_CHECK kvg_err kvg_presence_load(struct kvg_presence *index,
@@ -130,7 +146,10 @@ struct kvg_presence_stats {
     uint64_t evicted_pages;  /* Gave way at the limit. */
     uint64_t objects;        /* Parts whatever the media: each object counts once.  What a
                                 store's own key count is compared with. */
+    /* Pages gave way or were refused, and no listing since was held whole. */
+    bool partial;
 };
+/* Any thread may ask. */
 KVG_API void kvg_presence_stats(
     const struct kvg_presence *index, struct kvg_presence_stats *out);
 
@@ -149,11 +168,17 @@ struct kvg_range {
 
 #define KVG_MEDIUM_BIT(medium) (1u << (medium))
 
-/* One prompt's question and its answer. */
+/* One prompt's question and its answer.
+ *
+ * A page is *present* when all parts of all-pages pools are there, on whatever medium, be it a
+ * mix.  Parts of trailing-pages pools count in `contiguous` only: from `start` it reaches to the
+ * last page behind which every such pool holds its last pages (those before `start` are the
+ * asker's own business).  In a layout without all-pages pools a page is present when it has all
+ * parts, and `contiguous` asks for the trailing pages only. */
 struct kvg_lookup {
     /* In. */
     const struct kvg_presence_view *view;
-    const struct kvg_key *keys;
+    const struct kvg_key *keys; /* From the first page on: their number is their depth. */
     uint32_t key_count;
     uint32_t start;           /* `contiguous` counts from here. */
     struct kvg_range *ranges; /* Room for range_max; may be NULL with 0. */
@@ -169,6 +194,7 @@ struct kvg_lookup {
     uint32_t media;         /* KVG_MEDIUM_BIT()s: media that alone hold all parts of the
                                  contiguous pages; 0 if it takes a mix. */
     enum kvg_confidence confidence;
+    bool partial;     /* The index is at its limit: absent may mean forgotten. */
     uint32_t retries; /* Slots that had to be read again. */
     uint32_t gave_up; /* Slots that changed too often: counted as absent. */
 };
@@ -181,7 +207,7 @@ KVG_API void kvg_presence_lookup(
  * range_max >= range_count. */
 KVG_API uint32_t kvg_lookup_hits_beyond(const struct kvg_lookup *lookup, uint32_t page);
 
-/* One page in detail, for `explain`: bit p of cpu/disk is part p of the view's layout.  Returns
+/* One page in detail, for `explain`: bit p % 8 of byte p / 8 is part p of the view's layout.  Returns
  * whether the index knows the page at all.  `bits_bytes` is the room in each. */
 KVG_API bool kvg_presence_page_parts(struct kvg_presence_reader *reader,
     const struct kvg_presence_view *view, const struct kvg_key *key, uint8_t *cpu_bits,

@@ -2,3 +2,5 @@ set(seed_stream support/seed_stream.c support/event_samples.c)
 kvgraft_test(test_dynamo SOURCES unit/test_dynamo.c ${seed_stream})
 kvgraft_test(test_dynamo_strict SOURCES unit/test_dynamo_strict.c ${seed_stream})
 kvgraft_fuzz(fuzz_dynamo SOURCES fuzz/fuzz_dynamo.c CORPUS dynamo)
+kvgraft_test(prop_dynamo
+  SOURCES property/prop_dynamo.c support/seed_model.c ${seed_stream})

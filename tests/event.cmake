@@ -5,6 +5,17 @@ kvgraft_test(test_kvcap SOURCES unit/test_kvcap.c)
 kvgraft_test(test_event_writer
   SOURCES unit/test_event_writer.c support/event_samples.c support/capture.c)
 
+find_library(JANSSON_LIBRARY NAMES jansson)
+if(JANSSON_LIBRARY)
+  kvgraft_test(test_captures SOURCES unit/test_captures.c support/capture.c
+    LIBRARIES ${JANSSON_LIBRARY})
+  add_test(NAME test_captures_large COMMAND test_captures large)
+  set_tests_properties(test_captures_large PROPERTIES LABELS full TIMEOUT 300
+    SKIP_RETURN_CODE 77)
+else()
+  message(STATUS "test_captures is left out: jansson is not installed (libjansson-dev)")
+endif()
+
 find_library(MSGPACKC_LIBRARY NAMES msgpackc msgpack-c)
 if(MSGPACKC_LIBRARY)
   kvgraft_test(prop_msgpack SOURCES property/prop_msgpack.c LIBRARIES ${MSGPACKC_LIBRARY})

@@ -347,6 +347,7 @@ struct kvi_node *kvi_child_find(const struct kvg_tree *tree,
         if (parent->first_child == 0)
             return NULL;
         struct kvi_node *only = kvi_node_at(tree, parent->first_child);
+        __builtin_prefetch(&only->parts[0].value);
         return first_page_equals(tree, only, space, tokens) ? only : NULL;
     }
     kvi_ref ref = kvi_ref_of(parent);
@@ -356,6 +357,7 @@ struct kvi_node *kvi_child_find(const struct kvg_tree *tree,
         if (tree->children[at].hash != hash)
             continue;
         struct kvi_node *node = kvi_node_at(tree, tree->children[at].node);
+        __builtin_prefetch(&node->parts[0].value);
         if (node->parent == ref && first_page_equals(tree, node, space, tokens))
             return node;
     }

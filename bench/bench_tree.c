@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* The prefix tree at 1,000, 41,000 and 1,000,000 leaves.
+ *
+ * A prompt is a group's prefix of 512 tokens, a topic's 512 after it, and 64 of its own, in pages
+ * of 16: three nodes a path, sixteen leaves a topic, sixteen topics a group.  Prompts are drawn at
+ * random, so at the large sizes every node visited is a cache miss or several; the floor, memcmp
+ * over the same number of tokens, is given prompts as cold. */
+#include "bench.h"
+
+#include <kvgraft/tree.h>
+
+#include "base/rng.h"
+
+#include <stdlib.h>
+
+enum {
+    PAGE = 16,
+    PREFIX = 512,
+    OWN = 64,
+    UNITS = PREFIX + PREFIX + OWN,
+    FAN = 16,
+    DRAWS = 2048,
+    PATH_NODES = 3
+};
+
+struct work {
+    struct kvg_tree *tree;
+    struct kvg_actions actions;
+    uint32_t leaf_count;
+    uint32_t *prompts; /* DRAWS of them, */
+    uint32_t *leaves;  /* and whose they are. */
+    uint32_t *flat_groups, *flat_topics, *flat_leaves;
+    kvg_node_id *nodes;
+    uint64_t next_slot;
+    struct kvi_rng rng;
+};
+
+static void group_tokens(uint32_t group, uint32_t *tokens)
+{
+    for (uint32_t i = 0; i < PREFIX; i++)
+        tokens[i] = (group * 7919 + i) % 128000;
+}
+
+static void topic_tokens(uint32_t topic, uint32_t *tokens)
+{
+    for (uint32_t i = 0; i < PREFIX; i++)
+        tokens[i] = (topic * 104729 + i + 1) % 128000;
+}
+
+static void leaf_tokens(uint32_t leaf, uint32_t variant, uint32_t *tokens)
+{
+    for (uint32_t i = 0; i < OWN; i++)
+        tokens[i] = (leaf * 15485863 + i * (variant + 1) + 2) % 128000;
+}
+
+static void prompt(uint32_t leaf, uint32_t variant, uint32_t *tokens)
+{
+    group_tokens(leaf / FAN / FAN, tokens);
+    topic_tokens(leaf / FAN, tokens + PREFIX);
+    leaf_tokens(leaf, variant, tokens + 2 * PREFIX);
+}
+
+static void *must_have(size_t bytes)
+{
+    void *memory = malloc(bytes);
+
+    if (memory == NULL)
+        exit(1);
+    return memory;
+}
+
+/* The floor's copy of everything. */
+static void make_flat(struct work *work)
+{
+    size_t leaves = work->leaf_count;
+    size_t topics = leaves / FAN + 1;
+    size_t groups = topics / FAN + 1;
+
+    work->flat_leaves = must_have(leaves * OWN * sizeof(uint32_t));
+    work->flat_topics = must_have(topics * PREFIX * sizeof(uint32_t));
+    work->flat_groups = must_have(groups * PREFIX * sizeof(uint32_t));
+    for (uint32_t i = 0; i < leaves; i++)
+        leaf_tokens(i, 0, work->flat_leaves + (size_t)i * OWN);
+    for (uint32_t i = 0; i < topics; i++)
+        topic_tokens(i, work->flat_topics + (size_t)i * PREFIX);
+    for (uint32_t i = 0; i < groups; i++)
+        group_tokens(i, work->flat_groups + (size_t)i * PREFIX);
+}
+
+static void must(kvg_err err, const char *what)
+{
+    if (err == KVG_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", what, kvg_strerror(err));
+    exit(1);
+}
+
+static struct kvg_tree_insert insert_of(
+    struct work *work, const uint32_t *tokens, size_t units, struct kvg_span *span)
+{
+    struct kvg_tree_insert insert;
+
+    kvg_tree_insert_init(&insert);
+    *span = (struct kvg_span){work->next_slot, KVG_BUFFER_POOL, (uint32_t)units};
+    work->next_slot += units;
+    insert.key = (struct kvg_tree_key){.tokens = tokens, .token_count = units};
+    insert.value = span;
+    insert.value_count = 1;
+    return insert;
+}
+
+static kvg_node_id insert(struct work *work, const uint32_t *tokens, size_t units)
+{
+    struct kvg_span span;
+    struct kvg_tree_insert what = insert_of(work, tokens, units, &span);
+    struct kvg_tree_inserted done;
+
+    must(kvg_tree_insert_begin(work->tree, &what, &work->actions, &done, NULL), "insert");
+    kvg_actions_clear(&work->actions);
+    return done.last_node;
+}
+
+static void fill(struct work *work, uint32_t leaf_count)
+{
+    struct kvg_tree_options options;
+    uint32_t tokens[UNITS];
+
+    kvg_tree_options_init(&options);
+    options.page_size = PAGE;
+    options.seed = 1;
+    work->leaf_count = leaf_count;
+    must(kvg_tree_new(kvg_alloc_default(), &options, &work->tree, NULL), "tree");
+    kvg_actions_init(&work->actions, kvg_alloc_default());
+    for (uint32_t leaf = 0; leaf < leaf_count; leaf++) {
+        prompt(leaf, 0, tokens);
+        insert(work, tokens, UNITS);
+    }
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        uint32_t leaf = (uint32_t)kvi_rng_below(&work->rng, leaf_count);
+        work->leaves[i] = leaf;
+        prompt(leaf, 0, work->prompts + (size_t)i * UNITS);
+        work->nodes[i] = insert(work, work->prompts + (size_t)i * UNITS, UNITS);
+    }
+    make_flat(work);
+}
+
+static void compare_all(void *context)
+{
+    struct work *work = context;
+    int differ = 0;
+
+    for (size_t i = 0; i < DRAWS; i++) {
+        const uint32_t *tokens = work->prompts + i * UNITS;
+        size_t leaf = work->leaves[i];
+        differ |= memcmp(tokens, work->flat_groups + leaf / FAN / FAN * PREFIX,
+            PREFIX * sizeof(*tokens));
+        differ |= memcmp(tokens + PREFIX, work->flat_topics + leaf / FAN * PREFIX,
+            PREFIX * sizeof(*tokens));
+        differ |= memcmp(
+            tokens + 2 * PREFIX, work->flat_leaves + leaf * OWN, OWN * sizeof(*tokens));
+    }
+    if (differ != 0)
+        exit(1);
+}
+
+static void match_all(void *context)
+{
+    struct work *work = context;
+    struct kvg_tree_match match;
+
+    for (size_t i = 0; i < DRAWS; i++) {
+        struct kvg_tree_key key = {
+            .tokens = work->prompts + i * UNITS, .token_count = UNITS};
+        must(kvg_tree_match_prefix(work->tree, &key, &work->actions, &match, NULL), "match");
+        if (match.device_length != UNITS)
+            exit(1);
+        kvb_keep(&match);
+    }
+}
+
+static void lock_all(void *context)
+{
+    struct work *work = context;
+    struct kvg_lock_receipt receipt;
+
+    for (size_t i = 0; i < DRAWS; i++) {
+        must(kvg_tree_lock(work->tree, work->nodes[i], 0, &receipt, NULL), "lock");
+        must(kvg_tree_unlock(work->tree, work->nodes[i], &receipt, false, NULL), "unlock");
+    }
+}
+
+static void lock_one(void *context)
+{
+    struct work *work = context;
+    struct kvg_lock_receipt receipt;
+
+    for (size_t i = 0; i < DRAWS; i++) {
+        must(kvg_tree_lock(work->tree, work->nodes[0], 0, &receipt, NULL), "lock");
+        must(kvg_tree_unlock(work->tree, work->nodes[0], &receipt, false, NULL), "unlock");
+    }
+}
+
+static void again_all(void *context)
+{
+    struct work *work = context;
+
+    for (size_t i = 0; i < DRAWS; i++)
+        kvb_keep((void *)(uintptr_t)insert(work, work->prompts + i * UNITS, UNITS));
+}
+
+/* New leaves below known topics, timed once: the tree grows by DRAWS. */
+static double insert_new_ns(struct work *work)
+{
+    uint32_t(*tokens)[UNITS] = must_have(DRAWS * sizeof(*tokens));
+
+    for (uint32_t i = 0; i < DRAWS; i++)
+        prompt((uint32_t)kvi_rng_below(&work->rng, work->leaf_count), i + 1, tokens[i]);
+    uint64_t began = kvb_now_ns();
+    for (uint32_t i = 0; i < DRAWS; i++)
+        insert(work, tokens[i], UNITS);
+    double took = (double)(kvb_now_ns() - began);
+    free(tokens);
+    return took / DRAWS;
+}
+
+/* Splits leaves in the middle: a match that parts from them there. */
+static double split_ns(struct work *work)
+{
+    struct kvg_tree_match match;
+    uint64_t began = kvb_now_ns();
+
+    for (size_t i = 0; i < DRAWS; i++) {
+        struct kvg_tree_key key = {
+            .tokens = work->prompts + i * UNITS, .token_count = UNITS - OWN / 2};
+        must(kvg_tree_match_prefix(work->tree, &key, &work->actions, &match, NULL), "match");
+    }
+    return (double)(kvb_now_ns() - began) / DRAWS;
+}
+
+static void rows(struct kvb_table *table, struct work *work)
+{
+    unsigned repeats = table->quick ? 3 : 15;
+    struct kvg_tree_stats stats;
+    char what[96];
+    double floor_ns = kvb_best_ns(repeats, compare_all, work) / DRAWS;
+    double match_ns = kvb_best_ns(repeats, match_all, work) / DRAWS;
+
+    snprintf(what, sizeof(what), "match, %u leaves", work->leaf_count);
+    kvb_row(table, &(struct kvb_row){.what = what,
+                       .figure = match_ns,
+                       .unit = "ns",
+                       .floor = floor_ns,
+                       .floor_is = "memcmp over the same tokens"});
+    snprintf(what, sizeof(what), "  a node, beyond 1.3 memcmp");
+    kvb_row(table, &(struct kvb_row){.what = what,
+                       .figure = (match_ns - 1.3 * floor_ns) / PATH_NODES,
+                       .unit = "ns",
+                       .limit = 60});
+    snprintf(what, sizeof(what), "insert what is there, %u leaves", work->leaf_count);
+    kvb_row(table, &(struct kvb_row){.what = what,
+                       .figure = kvb_best_ns(repeats, again_all, work) / DRAWS,
+                       .unit = "ns",
+                       .floor = floor_ns,
+                       .floor_is = "memcmp over the same tokens"});
+    snprintf(what, sizeof(what), "lock and unlock a node, %u leaves", work->leaf_count);
+    kvb_row(table, &(struct kvb_row){.what = what,
+                       .figure = kvb_best_ns(repeats, lock_all, work) / DRAWS / PATH_NODES,
+                       .unit = "ns",
+                       .limit = 15,
+                       .note = "drawn at random"});
+    kvb_row(table, &(struct kvb_row){.what = what,
+                       .figure = kvb_best_ns(repeats, lock_one, work) / DRAWS / PATH_NODES,
+                       .unit = "ns",
+                       .limit = 15,
+                       .note = "the same leaf again"});
+    snprintf(what, sizeof(what), "insert a new leaf, %u leaves", work->leaf_count);
+    kvb_row(table, &(struct kvb_row){.what = what,
+                       .figure = insert_new_ns(work),
+                       .unit = "ns",
+                       .floor = floor_ns,
+                       .floor_is = "memcmp over the same tokens"});
+    kvg_tree_stats(work->tree, &stats);
+    double nodes = (double)stats.nodes;
+    double tokens = (double)kvg_tree_evictable(work->tree, KVG_COMPONENT_FULL);
+    snprintf(what, sizeof(what), "memory a node, %u leaves", work->leaf_count);
+    kvb_row(table, &(struct kvb_row){.what = what,
+                       .figure = ((double)stats.memory_bytes - 4 * tokens) / nodes,
+                       .unit = "bytes",
+                       .note = "tokens not counted"});
+    snprintf(what, sizeof(what), "memory a token, %u leaves", work->leaf_count);
+    kvb_row(table, &(struct kvb_row){.what = what,
+                       .figure = (double)stats.memory_bytes / tokens,
+                       .unit = "bytes",
+                       .floor = 4,
+                       .floor_is = "the token"});
+    snprintf(what, sizeof(what), "match that splits, %u leaves", work->leaf_count);
+    kvb_row(table, &(struct kvb_row){.what = what,
+                       .figure = split_ns(work),
+                       .unit = "ns",
+                       .floor = match_ns,
+                       .floor_is = "the match that does not"});
+}
+
+static void run(struct kvb_table *table)
+{
+    static const uint32_t sizes[] = {1000, 41000, 1000000};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct work work = {.rng = {1}};
+        if (table->quick && sizes[i] > 100000)
+            continue;
+        work.prompts = must_have((size_t)DRAWS * UNITS * sizeof(uint32_t));
+        work.leaves = must_have(DRAWS * sizeof(*work.leaves));
+        work.nodes = must_have(DRAWS * sizeof(*work.nodes));
+        fill(&work, sizes[i]);
+        rows(table, &work);
+        kvg_actions_fini(&work.actions);
+        kvg_tree_free(work.tree);
+        free(work.prompts);
+        free(work.leaves);
+        free(work.flat_groups);
+        free(work.flat_topics);
+        free(work.flat_leaves);
+        free(work.nodes);
+    }
+}
+
+KVB_MAIN(tree, "Prefix tree, pages of 16, three nodes a path", run)

@@ -173,7 +173,8 @@ static void match_all(void *context)
     for (size_t i = 0; i < DRAWS; i++) {
         struct kvg_tree_key key = {
             .tokens = work->prompts + i * UNITS, .token_count = UNITS};
-        must(kvg_tree_match_prefix(work->tree, &key, &work->actions, &match, NULL), "match");
+        must(kvg_tree_match_prefix(work->tree, &key, &work->actions, &match, NULL),
+            "match");
         if (match.device_length != UNITS)
             exit(1);
         kvb_keep(&match);
@@ -187,7 +188,8 @@ static void lock_all(void *context)
 
     for (size_t i = 0; i < DRAWS; i++) {
         must(kvg_tree_lock(work->tree, work->nodes[i], 0, &receipt, NULL), "lock");
-        must(kvg_tree_unlock(work->tree, work->nodes[i], &receipt, false, NULL), "unlock");
+        must(
+            kvg_tree_unlock(work->tree, work->nodes[i], &receipt, false, NULL), "unlock");
     }
 }
 
@@ -198,7 +200,8 @@ static void lock_one(void *context)
 
     for (size_t i = 0; i < DRAWS; i++) {
         must(kvg_tree_lock(work->tree, work->nodes[0], 0, &receipt, NULL), "lock");
-        must(kvg_tree_unlock(work->tree, work->nodes[0], &receipt, false, NULL), "unlock");
+        must(
+            kvg_tree_unlock(work->tree, work->nodes[0], &receipt, false, NULL), "unlock");
     }
 }
 
@@ -234,7 +237,8 @@ static double split_ns(struct work *work)
     for (size_t i = 0; i < DRAWS; i++) {
         struct kvg_tree_key key = {
             .tokens = work->prompts + i * UNITS, .token_count = UNITS - OWN / 2};
-        must(kvg_tree_match_prefix(work->tree, &key, &work->actions, &match, NULL), "match");
+        must(kvg_tree_match_prefix(work->tree, &key, &work->actions, &match, NULL),
+            "match");
     }
     return (double)(kvb_now_ns() - began) / DRAWS;
 }
@@ -265,16 +269,18 @@ static void rows(struct kvb_table *table, struct work *work)
                        .floor = floor_ns,
                        .floor_is = "memcmp over the same tokens"});
     snprintf(what, sizeof(what), "lock and unlock a node, %u leaves", work->leaf_count);
-    kvb_row(table, &(struct kvb_row){.what = what,
-                       .figure = kvb_best_ns(repeats, lock_all, work) / DRAWS / PATH_NODES,
-                       .unit = "ns",
-                       .limit = 15,
-                       .note = "drawn at random"});
-    kvb_row(table, &(struct kvb_row){.what = what,
-                       .figure = kvb_best_ns(repeats, lock_one, work) / DRAWS / PATH_NODES,
-                       .unit = "ns",
-                       .limit = 15,
-                       .note = "the same leaf again"});
+    kvb_row(
+        table, &(struct kvb_row){.what = what,
+                   .figure = kvb_best_ns(repeats, lock_all, work) / DRAWS / PATH_NODES,
+                   .unit = "ns",
+                   .limit = 15,
+                   .note = "drawn at random"});
+    kvb_row(
+        table, &(struct kvb_row){.what = what,
+                   .figure = kvb_best_ns(repeats, lock_one, work) / DRAWS / PATH_NODES,
+                   .unit = "ns",
+                   .limit = 15,
+                   .note = "the same leaf again"});
     snprintf(what, sizeof(what), "insert a new leaf, %u leaves", work->leaf_count);
     kvb_row(table, &(struct kvb_row){.what = what,
                        .figure = insert_new_ns(work),

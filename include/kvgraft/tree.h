@@ -124,6 +124,8 @@ struct kvg_tree_settings {
     bool storage;          /* Nodes need page keys for a store behind the host tier. */
     bool external_store;   /* Nodes need page keys for a store of the linker. */
     bool sparse_retention; /* The store keeps windows at checkpoints only. */
+    bool
+        keep_host_duplicates; /* Write-back: host eviction does not look at duplicates. */
     uint64_t retention_interval; /* Of those checkpoints; 0: prompt boundaries only. */
     uint64_t write_through_hits; /* Back up a node at its n-th hit; 256 at first. */
 };
@@ -374,6 +376,78 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_tree_lock_host(struct kvg_tree *tree, kvg_nod
     struct kvg_lock_receipt *out, struct kvg_error *error);
 KVG_API KVG_MUST_CHECK kvg_err kvg_tree_unlock_host(struct kvg_tree *tree,
     kvg_node_id node, const struct kvg_lock_receipt *receipt, struct kvg_error *error);
+
+/* ---- Eviction ------------------------------------------------------------------------------
+ * A device walk, per component: start; next, until it has nothing; end.  A step that names a node
+ * wants it evicted whole (kvg_tree_evict_leaf()); one that does not has tombstoned an internal
+ * node, or made no progress and ends the walk.  Each step's frees are appended at once, and the
+ * caller should execute them before the next step.
+ *
+ * Calls that take many nodes (drop_subtree, evict_host) may run out of memory on the way: then
+ * what they took so far is taken, and its frees are in the list. */
+
+/* What a step did. */
+struct kvg_tree_evicted {
+    size_t struct_bytes;
+    kvg_node_id node; /* Next: the leaf to evict, or KVG_NODE_NONE. */
+    bool progress;
+    bool dropped;                        /* kvg_tree_drop_subtree(): it did. */
+    bool backup_wanted;                  /* Leaf: unbacked under write-back, untouched. */
+    uint64_t evicted[KVG_COMPONENT_MAX]; /* Units, MAMBA: slots. */
+    uint64_t unbacked;                   /* FULL units that had no host copy. */
+    /* Under write-back: the state of this internal node has no host copy; write it, then call
+     * kvg_tree_evict_finish_state(). */
+    kvg_node_id backup_node;
+    uint64_t backup_units;
+};
+
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_evict_start(
+    struct kvg_tree *tree, uint32_t component, uint64_t wanted, struct kvg_error *error);
+
+/* `evicted_so_far` is what the whole eviction has freed of this component. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_evict_next(struct kvg_tree *tree,
+    uint32_t component, uint64_t evicted_so_far, struct kvg_actions *actions,
+    struct kvg_tree_evicted *out, struct kvg_error *error);
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_evict_end(
+    struct kvg_tree *tree, uint32_t component, struct kvg_error *error);
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_evict_finish_state(struct kvg_tree *tree,
+    uint32_t component, kvg_node_id node, struct kvg_actions *actions,
+    struct kvg_tree_evicted *out, struct kvg_error *error);
+
+/* Evicts a device leaf with everything it has: backed up, it stays on host; else it is deleted,
+ * and ancestors that are left with nothing go with it.  KVG_ESTATE if it is no device leaf. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_evict_leaf(struct kvg_tree *tree,
+    kvg_node_id node, bool write_back, struct kvg_actions *actions,
+    struct kvg_tree_evicted *out, struct kvg_error *error);
+
+/* Takes the device values of a device leaf that is backed up. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_demote(struct kvg_tree *tree, kvg_node_id node,
+    struct kvg_actions *actions, struct kvg_tree_evicted *out, struct kvg_error *error);
+
+/* Deletes an unbacked device leaf with its host-only descendants, unless one of them is locked. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_drop_subtree(struct kvg_tree *tree,
+    kvg_node_id node, struct kvg_actions *actions, struct kvg_tree_evicted *out,
+    struct kvg_error *error);
+
+/* Frees host copies of a component until `wanted` units are free or nothing is left to take. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_evict_host(struct kvg_tree *tree,
+    uint32_t component, uint64_t wanted, struct kvg_actions *actions,
+    struct kvg_tree_evicted *out, struct kvg_error *error);
+
+/* Keeps at most mamba_states_per_path_max states on the path to `tail`: the shallowest of those
+ * that nothing speaks for go. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_evict_excess_path_states(struct kvg_tree *tree,
+    kvg_node_id tail, struct kvg_actions *actions, struct kvg_tree_evicted *out,
+    struct kvg_error *error);
+
+/* Takes one component's value on one tier, and what has to go with it.  For tests. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_evict_component(struct kvg_tree *tree,
+    kvg_node_id node, uint32_t component, enum kvg_tier tier, struct kvg_actions *actions,
+    struct kvg_tree_evicted *out, struct kvg_error *error);
+
+/* A number that is equal on all ranks whose write-back duplicates were reclaimed in the same
+ * order. */
+KVG_API uint64_t kvg_tree_reclaim_digest(const struct kvg_tree *tree);
 
 /* ---- Looking at it ------------------------------------------------------------------------- */
 

@@ -199,6 +199,7 @@ void kvi_leaf_forget(struct kvg_tree *tree, struct kvi_node *node)
     if (node->flags & KVI_NODE_HOST_LEAF)
         tree->heaps[KVG_TIER_HOST].leaf_count--;
     node->flags &= (uint16_t) ~(KVI_NODE_DEVICE_LEAF | KVI_NODE_HOST_LEAF);
+    kvi_walk_forget(tree, node);
 }
 
 struct kvi_node *kvi_leaf_first(struct kvg_tree *tree, enum kvg_tier tier)
@@ -225,6 +226,8 @@ void kvi_leaf_pop(struct kvg_tree *tree, struct kvi_node *node)
     if (node->heap_place[KVG_TIER_DEVICE] != KVI_HEAP_NONE)
         heap_remove(tree, KVG_TIER_DEVICE, node);
     node->flags |= KVI_NODE_POPPED;
+    node->walk_next = tree->walks[0].popped;
+    tree->walks[0].popped = kvi_ref_of(node);
 }
 
 void kvi_leaf_restore(struct kvg_tree *tree, struct kvi_node *node)
@@ -233,6 +236,19 @@ void kvi_leaf_restore(struct kvg_tree *tree, struct kvi_node *node)
     if ((node->flags & KVI_NODE_DEVICE_LEAF) != 0 &&
         node->heap_place[KVG_TIER_DEVICE] == KVI_HEAP_NONE)
         heap_add(tree, KVG_TIER_DEVICE, node);
+}
+
+void kvi_walk_forget(struct kvg_tree *tree, struct kvi_node *node)
+{
+    kvi_ref *link = &tree->walks[0].popped;
+
+    if ((node->flags & KVI_NODE_POPPED) == 0)
+        return;
+    /* Nearly always the first: a leaf is evicted right after the walk has returned it. */
+    while (*link != kvi_ref_of(node))
+        link = &kvi_node_at(tree, *link)->walk_next;
+    *link = node->walk_next;
+    node->flags &= (uint16_t)~KVI_NODE_POPPED;
 }
 
 /* ---- Settled duplicates -------------------------------------------------------------------- */

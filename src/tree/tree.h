@@ -322,6 +322,15 @@ struct kvi_insert {
     struct kvg_actions pending;
 };
 
+/* A device walk in progress (evict.c). */
+struct kvi_walk {
+    bool active;
+    uint64_t wanted;
+    kvg_node_id cursor;  /* Of a list walk. */
+    kvg_node_id pending; /* The internal node whose state is being backed up. */
+    kvi_ref popped;      /* Of the FULL walk: leaves it has returned, by walk_next. */
+};
+
 /* ---- The tree ------------------------------------------------------------------------------ */
 
 struct kvi_chunk {
@@ -371,6 +380,9 @@ struct kvg_tree {
     struct kvi_spaces spaces;
     struct kvi_buffer *buffers;
     uint32_t buffer_count, buffer_capacity, buffer_unused;
+
+    struct kvi_walk walks[KVI_PARTS_MAX];
+    uint64_t reclaim_digest;
 
     struct kvi_insert insert;
     struct kvi_recorder *recorder; /* NULL: no events. */
@@ -589,6 +601,9 @@ void kvi_leaf_pop(struct kvg_tree *tree, struct kvi_node *node);
 void kvi_leaf_restore(struct kvg_tree *tree, struct kvi_node *node);
 
 uint64_t kvi_policy_rank(const struct kvg_tree *tree, const struct kvi_node *node);
+
+/* The list of leaves that the FULL walk has returned and that still exist. */
+void kvi_walk_forget(struct kvg_tree *tree, struct kvi_node *node);
 
 /* Settled duplicates (FULL on both tiers, nothing in flight), in the order they were born. */
 void kvi_duplicate_update(struct kvg_tree *tree, struct kvi_node *node);

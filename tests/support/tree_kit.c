@@ -24,6 +24,8 @@ struct kit *kit_new(struct kit_setup setup)
     options.eagle = setup.eagle;
     options.events = setup.events;
     options.policy = setup.policy;
+    if (setup.states_per_path_max != 0)
+        options.mamba_states_per_path_max = setup.states_per_path_max;
     options.seed = 7;
     const struct kvg_alloc *alloc = setup.alloc != NULL ? setup.alloc : &kit->fault.alloc;
     CHECK_EQ(kvg_tree_new(alloc, &options, &kit->tree, &kit->error), KVG_OK);
@@ -295,6 +297,58 @@ const char *kit_match(struct kit *kit, struct kit_list tokens)
     for (size_t i = 0; i < m->device_span_count; i++) {
         for (uint32_t j = 0; j < m->device_spans[i].length; j++)
             say(kit, " %llu", (unsigned long long)(m->device_spans[i].offset + j));
+    }
+    return kit->text;
+}
+
+static void add_evicted(struct kit *kit, const struct kvg_tree_evicted *step)
+{
+    for (int i = 0; i < KVG_COMPONENT_MAX; i++)
+        kit->evicted[i] += step->evicted[i];
+}
+
+static void must_be_ok(struct kit *kit, kvg_err err, const char *what)
+{
+    if (err != KVG_OK)
+        fail_msg("%s: %s", what, kit->error.message);
+}
+
+const char *kit_evict(struct kit *kit, uint64_t full, uint64_t swa, uint64_t mamba)
+{
+    uint64_t wanted[] = {full, swa, mamba};
+
+    clear(kit);
+    memset(kit->evicted, 0, sizeof(kit->evicted));
+    for (uint32_t component = 0; component < 3; component++) {
+        struct kvg_tree_evicted step;
+        if (kit->evicted[component] >= wanted[component])
+            continue;
+        must_be_ok(kit,
+            kvg_tree_evict_start(kit->tree, component, wanted[component], &kit->error),
+            "start");
+        for (;;) {
+            must_be_ok(kit,
+                kvg_tree_evict_next(kit->tree, component, kit->evicted[component],
+                    &kit->actions, &step, &kit->error),
+                "next");
+            if (step.node == KVG_NODE_NONE && !step.progress)
+                break;
+            if (kit->text_bytes != 0)
+                say(kit, " | ");
+            add_evicted(kit, &step);
+            if (step.node != KVG_NODE_NONE) {
+                say(kit, "leaf #%llu: ", (unsigned long long)kit_number(step.node));
+                must_be_ok(kit,
+                    kvg_tree_evict_leaf(
+                        kit->tree, step.node, false, &kit->actions, &step, &kit->error),
+                    "leaf");
+                add_evicted(kit, &step);
+            }
+            kit_do_actions(kit);
+            kit_check(kit);
+        }
+        must_be_ok(kit, kvg_tree_evict_end(kit->tree, component, &kit->error), "end");
+        kit_check(kit);
     }
     return kit->text;
 }

@@ -309,6 +309,16 @@ static inline uint64_t kvi_make_body(const struct kvg_key *key)
     return word;
 }
 
+/* The page points into the key, which must live as long. */
+static inline struct kvi_page kvi_make_page(
+    const struct kvg_key *key, struct kvi_space *space)
+{
+    return (struct kvi_page){.head = kvi_make_head(key, space->salt),
+        .body = kvi_make_body(key),
+        .tail = key->bytes + 16,
+        .space = space};
+}
+
 static inline uint32_t kvi_meta_space(uint32_t meta)
 {
     return meta >> META_VERSION_BITS;
@@ -440,6 +450,9 @@ void kvi_presence_recount(struct kvg_presence *index, uint32_t space_id,
 /* Whether the current pass wants to know of events about this page. */
 bool kvi_presence_pass_settles(
     const struct kvg_presence *index, const struct kvi_space *space, uint64_t head);
+/* Counts why something could not be taken in: by the limit's counter, or as refused memory. */
+void kvi_presence_count_refusal(
+    struct kvg_presence *index, _Atomic uint64_t *limit_counter, kvg_err err);
 /* A page gave way or was refused: the index holds a part of what it was told. */
 void kvi_presence_lost(struct kvg_presence *index);
 

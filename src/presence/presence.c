@@ -187,6 +187,8 @@ kvg_err kvi_presence_put(struct kvg_presence *index, const struct kvi_page *page
     kvg_err err;
 
     *before_out = 0;
+    if (page->head < HEAD_MIN)
+        return KVG_ELIMIT; /* Two keys of 2^64 cannot be held. */
     if (kvi_presence_table_find(index, page, &slot)) {
         state = kvi_presence_parts_get(index, &slot, part);
         if (!index->pass.active)
@@ -214,8 +216,7 @@ bool kvi_presence_pass_settles(
            !(index->pass.sweeping && head < index->pass.cursor);
 }
 
-/* Counts why something could not be taken in. */
-static void count_refusal(
+void kvi_presence_count_refusal(
     struct kvg_presence *index, _Atomic uint64_t *limit_counter, kvg_err err)
 {
     kvi_count(err == KVG_ELIMIT ? limit_counter : &index->counters.refused_memory, 1);
@@ -233,7 +234,7 @@ bool kvi_presence_locate(struct kvg_presence *index, uint32_t tenant,
     if (space == NULL && create) {
         err = kvi_presence_space_get(index, tenant, object->prefix, &space);
         if (err != KVG_OK)
-            count_refusal(index, &index->counters.refused_spaces, err);
+            kvi_presence_count_refusal(index, &index->counters.refused_spaces, err);
     }
     if (space == NULL)
         return false;
@@ -244,14 +245,11 @@ bool kvi_presence_locate(struct kvg_presence *index, uint32_t tenant,
             return false;
         err = kvi_names_add(&space->suffixes, object->suffix, part_out);
         if (err != KVG_OK) {
-            count_refusal(index, &index->counters.refused_suffixes, err);
+            kvi_presence_count_refusal(index, &index->counters.refused_suffixes, err);
             return false;
         }
     }
-    page_out->space = space;
-    page_out->head = kvi_make_head(&object->key, space->salt);
-    page_out->body = kvi_make_body(&object->key);
-    page_out->tail = object->key.bytes + 16;
+    *page_out = kvi_make_page(&object->key, space);
     return page_out->head >= HEAD_MIN; /* Two keys of 2^64 cannot be held. */
 }
 
@@ -279,7 +277,7 @@ bool kvg_presence_stored(struct kvg_presence *index, struct kvg_str tenant,
         return false;
     err = kvi_presence_tenant_get(index, tenant, &tenant_number);
     if (err != KVG_OK) {
-        count_refusal(index, &index->counters.refused_spaces, err);
+        kvi_presence_count_refusal(index, &index->counters.refused_spaces, err);
         return false;
     }
     if (!kvi_presence_locate(index, tenant_number, &object, true, &page, &part))
@@ -288,7 +286,7 @@ bool kvg_presence_stored(struct kvg_presence *index, struct kvg_str tenant,
         medium == KVG_MEDIUM_DISK ? STATE_DISK : STATE_CPU, 0,
         kvi_presence_pass_settles(index, page.space, page.head), &before);
     if (err != KVG_OK) {
-        count_refusal(index, &index->counters.refused_memory, err);
+        kvi_presence_count_refusal(index, &index->counters.refused_memory, err);
         return false;
     }
     kvi_count(&index->counters.stored_applied, 1);
@@ -376,7 +374,7 @@ void kvg_presence_set_confidence(
     }
     err = kvi_presence_tenant_get(index, tenant, &number);
     if (err != KVG_OK) {
-        count_refusal(index, &index->counters.refused_spaces, err);
+        kvi_presence_count_refusal(index, &index->counters.refused_spaces, err);
         return;
     }
     atomic_store_explicit(

@@ -132,24 +132,24 @@ KVG_API uint64_t kvg_source_deadline_ms(const struct kvg_source *source);
 /* What it thinks --------------------------------------------------------------------------- */
 
 /* Why an answer is not fresh; several may hold. */
-#define KVG_SOURCE_REASONS(X)                                                            \
-    X(KVG_REASON_NO_STREAM, 0, "no_stream", "not connected to the publisher")            \
-    X(KVG_REASON_NOTHING_YET, 1, "nothing_yet", "connected, no message yet")             \
-    X(KVG_REASON_LATE_JOIN, 2, "late_join",                                              \
-        "joined a running stream; earlier events are unknown")                           \
-    X(KVG_REASON_GAP, 3, "gap", "messages were lost")                                    \
-    X(KVG_REASON_RESTART, 4, "restart", "the publisher started again")                   \
-    X(KVG_REASON_SILENCE, 5, "silence", "the publisher has not been heard for too long") \
-    X(KVG_REASON_DISABLED, 6, "disabled", "the store does not publish events")           \
-    X(KVG_REASON_BAD_MESSAGE, 7, "bad_message", "a message could not be read")           \
-    X(KVG_REASON_DRIFT, 8, "drift", "the store's key count differs from the index")      \
-    X(KVG_REASON_LOADED, 9, "loaded", "loaded from a file, not compared yet")            \
-    X(KVG_REASON_BEHIND, 10, "behind", "the store has published more than has arrived")  \
-    X(KVG_REASON_UNLISTABLE, 11, "unlistable", "a tenant that a listing cannot show")    \
-    X(KVG_REASON_MEMORY, 12, "memory",                                                   \
-        "the index is at its limit and holds a part only")                               \
-    X(KVG_REASON_UNCHECKED, 13, "unchecked",                                             \
-        "not compared with the store yet, or not for too long")                          \
+#define KVG_SOURCE_REASONS(X)                                                           \
+    X(KVG_REASON_NO_STREAM, 0, "no_stream", "not connected to the publisher")           \
+    X(KVG_REASON_NOTHING_YET, 1, "nothing_yet", "connected, no message yet")            \
+    X(KVG_REASON_LATE_JOIN, 2, "late_join",                                             \
+        "joined a running stream; earlier events are unknown")                          \
+    X(KVG_REASON_GAP, 3, "gap", "messages were lost")                                   \
+    X(KVG_REASON_RESTART, 4, "restart", "the publisher started again")                  \
+    X(KVG_REASON_SILENCE, 5, "silence", "the publisher was not heard for too long")     \
+    X(KVG_REASON_DISABLED, 6, "disabled", "the store does not publish events")          \
+    X(KVG_REASON_BAD_MESSAGE, 7, "bad_message", "a message could not be read")          \
+    X(KVG_REASON_DRIFT, 8, "drift", "the store's key count differs from the index")     \
+    X(KVG_REASON_LOADED, 9, "loaded", "loaded from a file, not compared yet")           \
+    X(KVG_REASON_BEHIND, 10, "behind", "the store has published more than has arrived") \
+    X(KVG_REASON_UNLISTABLE, 11, "unlistable", "a tenant that a listing cannot show")   \
+    X(KVG_REASON_MEMORY, 12, "memory",                                                  \
+        "the index is at its limit and holds a part only")                              \
+    X(KVG_REASON_UNCHECKED, 13, "unchecked",                                            \
+        "not compared with the store yet, or not for too long")                         \
     X(KVG_REASON_KEYLESS, 14, "keyless", "the publisher does not say object keys")
 enum kvg_source_reason {
 #define KVG_REASON_ENUM(name, bit, word, sentence) name = 1 << (bit),

@@ -27,9 +27,9 @@ struct kvi_mark {
 };
 
 enum kvi_verdict {
-    KVI_MESSAGE_FIRST, /* Nothing came before it. */
-    KVI_MESSAGE_NEXT,  /* It follows the last one. */
-    KVI_MESSAGE_JUMP, /* The number follows, what comes with it does not: loss suspected. */
+    KVI_MESSAGE_FIRST,     /* Nothing came before it. */
+    KVI_MESSAGE_NEXT,      /* It follows the last one. */
+    KVI_MESSAGE_JUMP,      /* The number follows, its ids do not: loss suspected. */
     KVI_MESSAGE_GAP,       /* Numbers are missing before it. */
     KVI_MESSAGE_DUPLICATE, /* It was here before, or is older than what was. */
     KVI_MESSAGE_LATE,      /* It was given up, and comes after all. */

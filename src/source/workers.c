@@ -31,234 +31,37 @@
 #include "base/assert.h"
 #include "base/fmt.h"
 
-#define LISTED_MAX 64u
-
-/* A layout or an endpoint that usable workers share. */
-struct shared {
-    uint32_t users;
-    uint64_t order; /* When it came; older is smaller. */
-    struct kvg_layout *layout;
-    size_t text_bytes;
-    char text[]; /* An endpoint. */
-};
-
-/* One more than the limit, so that a new one can be in before the one it replaces is out. */
-struct table {
-    size_t count;
-    struct shared *rows[LISTED_MAX + 1];
-};
-
-struct worker {
-    uint64_t id;
-    struct shared *layout;   /* NULL: unusable. */
-    struct shared *endpoint; /* NULL: none advertised, or unusable. */
-    bool endpoint_listed;
-    struct kvg_error *error; /* NULL: usable. */
-    size_t backend_bytes;
-    char backend[KVG_BACKEND_BYTES_MAX];
-};
-
-struct kvg_workers {
-    const struct kvg_alloc *alloc;
-    uint64_t generation;
-    uint64_t next_order;
-    struct worker **workers;
-    size_t worker_count;
-    size_t worker_room;
-    size_t usable_count;
-    size_t unlisted_count;
-    struct table layouts;
-    struct table endpoints;
-    size_t override_bytes;
-    char override_text[KVG_ENDPOINT_BYTES_MAX];
-};
-
-_Static_assert(KVG_WORKERS_LAYOUTS_MAX == LISTED_MAX, "one table serves both");
-
-/* Shared rows ------------------------------------------------------------------------------ */
-
-static struct shared *shared_new(
-    const struct kvg_alloc *alloc, struct kvg_layout *layout, struct kvg_str text)
-{
-    struct shared *row = kvi_alloc_array_raw(alloc, sizeof(*row) + text.bytes, 1);
-
-    if (row == NULL)
-        return NULL;
-    *row = (struct shared){.layout = layout, .text_bytes = text.bytes};
-    if (text.bytes != 0)
-        memcpy(row->text, text.data, text.bytes);
-    return row;
-}
-
-static void shared_free(const struct kvg_alloc *alloc, struct shared *row)
-{
-    if (row == NULL)
-        return;
-    kvg_layout_free(row->layout);
-    kvi_release_array(alloc, row, sizeof(*row) + row->text_bytes, 1);
-}
-
-static struct kvg_str text_of(const struct shared *row)
-{
-    return row == NULL ? (struct kvg_str){NULL, 0}
-                       : (struct kvg_str){row->text, row->text_bytes};
-}
-
-static struct shared *find_endpoint(const struct table *table, struct kvg_str text)
-{
-    size_t i;
-
-    for (i = 0; i < table->count; i++)
-        if (kvi_str_equal(text_of(table->rows[i]), text))
-            return table->rows[i];
-    return NULL;
-}
-
-static struct shared *find_layout(
-    const struct table *table, const struct kvg_layout *layout)
-{
-    size_t i;
-
-    for (i = 0; i < table->count; i++)
-        if (kvg_layout_equal(table->rows[i]->layout, layout))
-            return table->rows[i];
-    return NULL;
-}
-
-static size_t row_index(const struct table *table, const struct shared *row)
-{
-    size_t i = 0;
-
-    while (table->rows[i] != row)
-        i++;
-    return i;
-}
-
-static bool goes_before(const struct shared *a, const struct shared *b)
-{
-    return a->users != b->users ? a->users > b->users : a->order < b->order;
-}
-
-/* Moves the row at `i`, whose users changed, to where it belongs (W5). */
-static void reorder(struct table *table, size_t i)
-{
-    struct shared *row = table->rows[i];
-
-    for (; i > 0 && goes_before(row, table->rows[i - 1]); i--)
-        table->rows[i] = table->rows[i - 1];
-    for (; i + 1 < table->count && goes_before(table->rows[i + 1], row); i++)
-        table->rows[i] = table->rows[i + 1];
-    table->rows[i] = row;
-}
-
-static void table_enter(
-    struct kvg_workers *workers, struct table *table, struct shared *row)
-{
-    if (row->users++ == 0) {
-        KVI_ASSERT(table->count <= LISTED_MAX);
-        row->order = workers->next_order++;
-        table->rows[table->count++] = row;
-    }
-    reorder(table, row_index(table, row));
-}
-
-/* The row's last user takes it out of the table and frees it. */
-static void table_leave(
-    struct kvg_workers *workers, struct table *table, struct shared *row)
-{
-    size_t i = row_index(table, row);
-
-    row->users--;
-    if (row->users != 0) {
-        reorder(table, i);
-        return;
-    }
-    table->count--;
-    memmove(&table->rows[i], &table->rows[i + 1],
-        (table->count - i) * sizeof(table->rows[0]));
-    shared_free(workers->alloc, row);
-}
-
-/* There is room in the list again: takes in who waited for it (W6). */
-static void list_unlisted(struct kvg_workers *workers)
-{
-    size_t i;
-
-    for (i = 0; i < workers->worker_count && workers->unlisted_count != 0; i++) {
-        struct worker *worker = workers->workers[i];
-        struct shared *same;
-
-        if (worker->endpoint == NULL || worker->endpoint_listed)
-            continue;
-        same = find_endpoint(&workers->endpoints, text_of(worker->endpoint));
-        if (same == NULL && workers->endpoints.count >= LISTED_MAX)
-            continue;
-        if (same != NULL) {
-            shared_free(workers->alloc, worker->endpoint);
-            worker->endpoint = same;
-        } else {
-            worker->endpoint->users = 0;
-        }
-        worker->endpoint_listed = true;
-        workers->unlisted_count--;
-        table_enter(workers, &workers->endpoints, worker->endpoint);
-    }
-}
+_Static_assert(KVG_WORKERS_LAYOUTS_MAX == KVI_LISTED_MAX, "one table serves both");
 
 /* Workers ---------------------------------------------------------------------------------- */
 
-static size_t lower_bound(const struct kvg_workers *workers, uint64_t id)
-{
-    size_t low = 0;
-    size_t high = workers->worker_count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (workers->workers[middle]->id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static struct worker *find_worker(const struct kvg_workers *workers, uint64_t id)
-{
-    size_t i = lower_bound(workers, id);
-
-    return i < workers->worker_count && workers->workers[i]->id == id
-               ? workers->workers[i]
-               : NULL;
-}
-
 /* Counts a usable worker's layout and endpoint. */
-static void attach(struct kvg_workers *workers, struct worker *worker)
+static void attach(struct kvg_workers *workers, struct kvi_worker *worker)
 {
     if (worker->layout == NULL)
         return;
     workers->usable_count++;
-    table_enter(workers, &workers->layouts, worker->layout);
+    kvi_rows_enter(workers, &workers->layouts, worker->layout);
     if (worker->endpoint == NULL)
         return;
     if (worker->endpoint_listed) {
-        table_enter(workers, &workers->endpoints, worker->endpoint);
+        kvi_rows_enter(workers, &workers->endpoints, worker->endpoint);
     } else {
         worker->endpoint->users = 1;
         workers->unlisted_count++;
     }
 }
 
-static void detach(struct kvg_workers *workers, struct worker *worker)
+static void detach(struct kvg_workers *workers, struct kvi_worker *worker)
 {
     if (worker->layout == NULL)
         return;
     workers->usable_count--;
-    table_leave(workers, &workers->layouts, worker->layout);
+    kvi_rows_leave(workers, &workers->layouts, worker->layout);
     if (worker->endpoint != NULL && worker->endpoint_listed) {
-        table_leave(workers, &workers->endpoints, worker->endpoint);
+        kvi_rows_leave(workers, &workers->endpoints, worker->endpoint);
     } else if (worker->endpoint != NULL) {
-        shared_free(workers->alloc, worker->endpoint);
+        kvi_shared_free(workers->alloc, worker->endpoint);
         workers->unlisted_count--;
     }
     worker->layout = NULL;
@@ -266,23 +69,23 @@ static void detach(struct kvg_workers *workers, struct worker *worker)
 }
 
 /* Frees a worker that is not attached, with the rows that nobody else uses. */
-static void worker_free(const struct kvg_alloc *alloc, struct worker *worker)
+static void worker_free(const struct kvg_alloc *alloc, struct kvi_worker *worker)
 {
     if (worker == NULL)
         return;
     if (worker->layout != NULL && worker->layout->users == 0)
-        shared_free(alloc, worker->layout);
+        kvi_shared_free(alloc, worker->layout);
     if (worker->endpoint != NULL && worker->endpoint->users == 0)
-        shared_free(alloc, worker->endpoint);
+        kvi_shared_free(alloc, worker->endpoint);
     if (worker->error != NULL)
         KVI_FREE(alloc, worker->error);
     KVI_FREE(alloc, worker);
 }
 
-static struct worker *worker_new(
+static struct kvi_worker *worker_new(
     const struct kvg_alloc *alloc, uint64_t id, struct kvg_str backend)
 {
-    struct worker *worker = KVI_NEW(alloc, struct worker);
+    struct kvi_worker *worker = KVI_NEW(alloc, struct kvi_worker);
 
     if (worker == NULL)
         return NULL;
@@ -302,10 +105,10 @@ static bool same_error(const struct kvg_error *a, const struct kvg_error *b)
            kvi_str_equal(kvi_str(a->message), kvi_str(b->message));
 }
 
-static bool same_worker(const struct worker *a, const struct worker *b)
+static bool same_worker(const struct kvi_worker *a, const struct kvi_worker *b)
 {
     return a->layout == b->layout &&
-           kvi_str_equal(text_of(a->endpoint), text_of(b->endpoint)) &&
+           kvi_str_equal(kvi_shared_text(a->endpoint), kvi_shared_text(b->endpoint)) &&
            kvi_str_equal((struct kvg_str){a->backend, a->backend_bytes},
                (struct kvg_str){b->backend, b->backend_bytes}) &&
            same_error(a->error, b->error);
@@ -313,7 +116,7 @@ static bool same_worker(const struct worker *a, const struct worker *b)
 
 /* Makes room for one more worker, if `id` is not in the set yet. */
 static kvg_err reserve(
-    struct kvg_workers *workers, const struct worker *old, struct kvg_error *error)
+    struct kvg_workers *workers, const struct kvi_worker *old, struct kvg_error *error)
 {
     size_t room = workers->worker_room * 2;
     void *moved = workers->workers;
@@ -334,9 +137,10 @@ static kvg_err reserve(
 }
 
 /* Puts `fresh` in the place of `old`, or adds it.  Cannot fail: there is room. */
-static void put(struct kvg_workers *workers, struct worker *old, struct worker *fresh)
+static void put(
+    struct kvg_workers *workers, struct kvi_worker *old, struct kvi_worker *fresh)
 {
-    size_t i = lower_bound(workers, fresh->id);
+    size_t i = kvi_workers_lower_bound(workers, fresh->id);
 
     if (old != NULL && same_worker(old, fresh)) {
         worker_free(workers->alloc, fresh);
@@ -353,10 +157,9 @@ static void put(struct kvg_workers *workers, struct worker *old, struct worker *
         workers->worker_count++;
     }
     workers->workers[i] = fresh;
-    list_unlisted(workers);
+    kvi_rows_list_unlisted(workers);
     workers->generation++;
 }
-
 /* Adding a configuration ------------------------------------------------------------------- */
 
 static bool is_endpoint(struct kvg_str text)
@@ -393,17 +196,18 @@ static kvg_err check_config(
 }
 
 /* Gives `fresh` its layout: one that is known already, or a new one. */
-static kvg_err take_layout(struct kvg_workers *workers, const struct worker *old,
-    const struct kvg_worker_config *config, struct worker *fresh, struct kvg_error *error)
+static kvg_err take_layout(struct kvg_workers *workers, const struct kvi_worker *old,
+    const struct kvg_worker_config *config, struct kvi_worker *fresh,
+    struct kvg_error *error)
 {
-    const struct table *layouts = &workers->layouts;
+    const struct kvi_rows *layouts = &workers->layouts;
     bool makes_room = old != NULL && old->layout != NULL && old->layout->users == 1;
     struct kvg_layout *layout;
     kvg_err err = kvg_layout_new(workers->alloc, &config->layout, error, &layout);
 
     if (err != KVG_OK)
         return err;
-    fresh->layout = find_layout(layouts, layout);
+    fresh->layout = kvi_rows_find_layout(layouts, layout);
     if (fresh->layout != NULL) {
         kvg_layout_free(layout);
         return KVG_OK;
@@ -413,7 +217,7 @@ static kvg_err take_layout(struct kvg_workers *workers, const struct worker *old
         return kvi_fail(error, KVG_ELIMIT, "layouts",
             "the workers have 64 different layouts already, the limit");
     }
-    fresh->layout = shared_new(workers->alloc, layout, (struct kvg_str){NULL, 0});
+    fresh->layout = kvi_shared_new(workers->alloc, layout, (struct kvg_str){NULL, 0});
     if (fresh->layout != NULL)
         return KVG_OK;
     kvg_layout_free(layout);
@@ -421,16 +225,16 @@ static kvg_err take_layout(struct kvg_workers *workers, const struct worker *old
 }
 
 static kvg_err take_endpoint(struct kvg_workers *workers, struct kvg_str text,
-    struct worker *fresh, struct kvg_error *error)
+    struct kvi_worker *fresh, struct kvg_error *error)
 {
-    struct table *endpoints = &workers->endpoints;
+    struct kvi_rows *endpoints = &workers->endpoints;
 
     if (text.bytes == 0)
         return KVG_OK;
-    fresh->endpoint = find_endpoint(endpoints, text);
-    fresh->endpoint_listed = fresh->endpoint != NULL || endpoints->count < LISTED_MAX;
+    fresh->endpoint = kvi_rows_find_endpoint(endpoints, text);
+    fresh->endpoint_listed = fresh->endpoint != NULL || endpoints->count < KVI_LISTED_MAX;
     if (fresh->endpoint == NULL)
-        fresh->endpoint = shared_new(workers->alloc, NULL, text);
+        fresh->endpoint = kvi_shared_new(workers->alloc, NULL, text);
     if (fresh->endpoint == NULL)
         return kvi_fail(
             error, KVG_ENOMEM, "kv_events_endpoint", kvg_strerror(KVG_ENOMEM));
@@ -438,8 +242,9 @@ static kvg_err take_endpoint(struct kvg_workers *workers, struct kvg_str text,
 }
 
 /* Takes everything that needs memory; KVG_ENOMEM leaves `fresh` to be freed. */
-static kvg_err fill_worker(struct kvg_workers *workers, const struct worker *old,
-    const struct kvg_worker_config *config, struct worker *fresh, struct kvg_error *error)
+static kvg_err fill_worker(struct kvg_workers *workers, const struct kvi_worker *old,
+    const struct kvg_worker_config *config, struct kvi_worker *fresh,
+    struct kvg_error *error)
 {
     kvg_err err = check_config(config, error);
 
@@ -451,8 +256,8 @@ static kvg_err fill_worker(struct kvg_workers *workers, const struct worker *old
 }
 
 /* Notes why a worker is unusable. */
-static kvg_err spoil_worker(
-    const struct kvg_alloc *alloc, struct worker *fresh, const struct kvg_error *error)
+static kvg_err spoil_worker(const struct kvg_alloc *alloc, struct kvi_worker *fresh,
+    const struct kvg_error *error)
 {
     fresh->error = KVI_NEW(alloc, struct kvg_error);
     if (fresh->error == NULL)
@@ -468,9 +273,9 @@ static kvg_err spoil_worker(
 kvg_err kvg_workers_set(struct kvg_workers *workers, uint64_t worker_id,
     const struct kvg_worker_config *config, struct kvg_error *error)
 {
-    struct worker *old = find_worker(workers, worker_id);
+    struct kvi_worker *old = kvi_workers_find(workers, worker_id);
     struct kvg_error detail = {.code = KVG_OK};
-    struct worker *fresh;
+    struct kvi_worker *fresh;
     kvg_err err;
 
     if (config->struct_bytes < sizeof(*config))
@@ -499,8 +304,8 @@ kvg_err kvg_workers_set(struct kvg_workers *workers, uint64_t worker_id,
 kvg_err kvg_workers_set_bad(
     struct kvg_workers *workers, uint64_t worker_id, const struct kvg_error *error)
 {
-    struct worker *old = find_worker(workers, worker_id);
-    struct worker *fresh;
+    struct kvi_worker *old = kvi_workers_find(workers, worker_id);
+    struct kvi_worker *fresh;
     kvg_err err = reserve(workers, old, NULL);
 
     if (err != KVG_OK)
@@ -519,8 +324,8 @@ kvg_err kvg_workers_set_bad(
 
 bool kvg_workers_remove(struct kvg_workers *workers, uint64_t worker_id)
 {
-    struct worker *worker = find_worker(workers, worker_id);
-    size_t i = lower_bound(workers, worker_id);
+    struct kvi_worker *worker = kvi_workers_find(workers, worker_id);
+    size_t i = kvi_workers_lower_bound(workers, worker_id);
 
     if (worker == NULL)
         return false;
@@ -529,7 +334,7 @@ bool kvg_workers_remove(struct kvg_workers *workers, uint64_t worker_id)
         (workers->worker_count - i) * sizeof(workers->workers[0]));
     detach(workers, worker);
     worker_free(workers->alloc, worker);
-    list_unlisted(workers);
+    kvi_rows_list_unlisted(workers);
     workers->generation++;
     return true;
 }
@@ -540,7 +345,7 @@ void kvg_workers_clear(struct kvg_workers *workers)
         return;
     workers->generation++;
     while (workers->worker_count != 0) {
-        struct worker *last = workers->workers[--workers->worker_count];
+        struct kvi_worker *last = workers->workers[--workers->worker_count];
 
         detach(workers, last);
         worker_free(workers->alloc, last);
@@ -564,7 +369,7 @@ kvg_err kvg_workers_override_endpoint(
     return KVG_OK;
 }
 
-/* Making, asking --------------------------------------------------------------------------- */
+/* Making --------------------------------------------------------------------------- */
 
 kvg_err kvg_workers_new(const struct kvg_alloc *alloc, struct kvg_workers **out)
 {
@@ -583,126 +388,4 @@ void kvg_workers_free(struct kvg_workers *workers)
     kvi_release_array(workers->alloc, workers->workers, workers->worker_room,
         sizeof(workers->workers[0]));
     KVI_FREE(workers->alloc, workers);
-}
-
-void kvg_workers_view(const struct kvg_workers *workers, struct kvg_workers_view *out)
-{
-    *out = (struct kvg_workers_view){
-        .generation = workers->generation,
-        .worker_count = workers->worker_count,
-        .usable_count = workers->usable_count,
-        .layout_count = workers->layouts.count,
-        .endpoints_differ = workers->endpoints.count > 1,
-    };
-    if (workers->override_bytes != 0)
-        out->endpoint = (struct kvg_str){workers->override_text, workers->override_bytes};
-    else if (workers->endpoints.count == 1)
-        out->endpoint = text_of(workers->endpoints.rows[0]);
-}
-
-const struct kvg_layout *kvg_workers_layout(
-    const struct kvg_workers *workers, size_t index)
-{
-    return index < workers->layouts.count ? workers->layouts.rows[index]->layout : NULL;
-}
-
-static int layout_index(const struct kvg_workers *workers, const struct worker *worker)
-{
-    return worker == NULL || worker->layout == NULL
-               ? -1
-               : (int)row_index(&workers->layouts, worker->layout);
-}
-
-int kvg_workers_layout_of(const struct kvg_workers *workers, uint64_t worker_id)
-{
-    return layout_index(workers, find_worker(workers, worker_id));
-}
-
-bool kvg_workers_next(
-    const struct kvg_workers *workers, uint64_t from, struct kvg_worker_report *out)
-{
-    size_t i = lower_bound(workers, from);
-    const struct worker *worker;
-
-    memset(out, 0, sizeof(*out));
-    if (i >= workers->worker_count)
-        return false;
-    worker = workers->workers[i];
-    out->worker_id = worker->id;
-    out->layout_index = layout_index(workers, worker);
-    out->layout_differs = out->layout_index > 0;
-    out->endpoint_differs =
-        worker->endpoint != NULL && worker->endpoint != workers->endpoints.rows[0];
-    out->backend = (struct kvg_str){worker->backend, worker->backend_bytes};
-    out->endpoint = text_of(worker->endpoint);
-    if (worker->error != NULL)
-        out->error = *worker->error;
-    return true;
-}
-
-/* Checking --------------------------------------------------------------------------------- */
-
-/* W3 for one row: its users are the workers that point to it. */
-static bool users_are_right(const struct kvg_workers *workers, const struct shared *row)
-{
-    uint32_t users = 0;
-    size_t i;
-
-    for (i = 0; i < workers->worker_count; i++)
-        if (workers->workers[i]->layout == row || workers->workers[i]->endpoint == row)
-            users++;
-    return users == row->users && users != 0;
-}
-
-static int check_table(const struct kvg_workers *workers, const struct table *table)
-{
-    size_t i;
-    size_t j;
-
-    if (table->count > LISTED_MAX)
-        return 4;
-    for (i = 0; i < table->count; i++) {
-        if (!users_are_right(workers, table->rows[i]))
-            return 3;
-        for (j = 0; j < i; j++)
-            if (table == &workers->layouts
-                    ? kvg_layout_equal(table->rows[i]->layout, table->rows[j]->layout)
-                    : kvi_str_equal(text_of(table->rows[i]), text_of(table->rows[j])))
-                return 4;
-        if (i > 0 && !goes_before(table->rows[i - 1], table->rows[i]))
-            return 5;
-    }
-    return 0;
-}
-
-int kvi_workers_check(const struct kvg_workers *workers)
-{
-    size_t unlisted = 0;
-    size_t usable = 0;
-    size_t i;
-    int broken;
-
-    if (workers->worker_count > KVG_WORKERS_MAX)
-        return 1;
-    for (i = 0; i < workers->worker_count; i++) {
-        const struct worker *worker = workers->workers[i];
-
-        if (i > 0 && workers->workers[i - 1]->id >= worker->id)
-            return 1;
-        if ((worker->layout == NULL) == (worker->error == NULL))
-            return 2;
-        usable += worker->layout != NULL;
-        if (worker->endpoint != NULL && !worker->endpoint_listed) {
-            unlisted++;
-            if (worker->endpoint->users != 1)
-                return 6;
-        }
-    }
-    if (usable != workers->usable_count)
-        return 2;
-    if (unlisted != workers->unlisted_count ||
-        (unlisted != 0 && workers->endpoints.count < LISTED_MAX))
-        return 6;
-    broken = check_table(workers, &workers->layouts);
-    return broken != 0 ? broken : check_table(workers, &workers->endpoints);
 }

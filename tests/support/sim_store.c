@@ -366,7 +366,7 @@ static void answer_listing(struct sim *sim, struct sim_ask *ask)
             rig_key(ask->step, line);
         else
             snprintf(line, sizeof(line), "warmup_%u", ask->step - SIM_KEYS);
-        strcat(line, "\n");
+        memcpy(line + strlen(line), "\n", 2);
         cut = below(sim, strlen(line));
         kvg_source_listing_data(
             sim->rig.source, ask->id, (struct kvg_str){line, cut}, sim->rig.now_ms);

@@ -234,12 +234,37 @@ void rig_list(struct rig *rig, unsigned first, unsigned end)
         char line[RIG_KEY_BYTES + 2];
 
         rig_key(first, line);
-        strcat(line, "\n");
+        memcpy(line + strlen(line), "\n", 2);
         kvg_source_listing_data(rig->source, action.id, kvi_str(line), rig->now_ms);
         checked(rig);
     }
     kvg_source_listing_done(rig->source, action.id, rig->now_ms);
     checked(rig);
+}
+
+/* Longer ways --------------------------------------------------------------------------------- */
+
+void rig_follow(struct rig *rig)
+{
+    rig_init(rig, NULL);
+    kvg_source_connected(rig->source, rig->now_ms);
+    rig_status(rig, 0, 0, 0);
+    rig_count(rig, 0);
+    rig_wait(rig, KVI_STATUS_SPACING_MS);
+    rig_status(rig, 0, 0, 0);
+    CHECK_EQ(rig_reasons(rig), 0);
+    CHECK_EQ(rig_confidence(rig), KVG_CONFIDENCE_FRESH);
+}
+
+void rig_repair(struct rig *rig, unsigned first, unsigned end)
+{
+    if (rig->source->listing.phase == KVI_LISTING_IDLE)
+        rig_wait(rig, rig->source->listing.not_before_ms > rig->now_ms
+                          ? rig->source->listing.not_before_ms - rig->now_ms
+                          : 0);
+    rig_wait(rig, KVI_STATUS_SPACING_MS);
+    rig_status(rig, rig->sequence, rig->event_id, 0);
+    rig_list(rig, first, end);
 }
 
 /* What it thinks --------------------------------------------------------------------------- */

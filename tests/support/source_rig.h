@@ -67,6 +67,11 @@ void rig_count(struct rig *rig, uint64_t keys);
 /* Keys [first, end), then the end. */
 void rig_list(struct rig *rig, unsigned first, unsigned end);
 
+/* A rig whose source follows a publisher from its first message and agrees with the store. */
+void rig_follow(struct rig *rig);
+/* Waits until a listing may begin, answers the status before it, and lists keys [first, end). */
+void rig_repair(struct rig *rig, unsigned first, unsigned end);
+
 /* What it thinks. */
 uint32_t rig_reasons(const struct rig *rig);
 enum kvg_confidence rig_confidence(const struct rig *rig);

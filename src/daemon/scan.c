@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* scan.c -- the scanner of long arrays.
+ *
+ * Only the outermost object is looked at member by member.  Values that are not ours are skipped
+ * by counting brackets outside strings and copied as they are; whether they are JSON is the
+ * library's to say.
+ *
+ * Invariant: S1  `at` never passes `end`; every read is behind a comparison with it.
+ */
+#include "daemon/scan.h"
+
+#include "base/alloc.h"
+#include "base/fmt.h"
+#include "base/hex.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct cursor {
+    const char *begin;
+    const char *at;
+    const char *end;
+    struct kvg_error *error;
+};
+
+void kvd_scan_init(struct kvd_scan *scan, const struct kvg_alloc *alloc)
+{
+    memset(scan, 0, sizeof(*scan));
+    scan->alloc = alloc;
+    kvd_out_init(&scan->rest, alloc);
+}
+
+void kvd_scan_fini(struct kvd_scan *scan)
+{
+    kvi_release_array(
+        scan->alloc, scan->tokens, scan->token_capacity, sizeof(*scan->tokens));
+    kvi_release_array(scan->alloc, scan->keys, scan->key_capacity, sizeof(*scan->keys));
+    kvd_out_fini(&scan->rest);
+    kvd_scan_init(scan, scan->alloc);
+}
+
+void kvd_scan_reset(struct kvd_scan *scan, size_t keep_bytes_max)
+{
+    if (scan->token_capacity * sizeof(*scan->tokens) > keep_bytes_max ||
+        scan->key_capacity * sizeof(*scan->keys) > keep_bytes_max)
+        kvd_scan_fini(scan);
+    kvd_out_reset(&scan->rest, keep_bytes_max);
+    scan->token_count = 0;
+    scan->has_tokens = false;
+    scan->key_count = 0;
+    scan->has_keys = false;
+}
+
+static bool grow(const struct kvg_alloc *alloc, void **array, size_t *capacity,
+    size_t needed, size_t bytes)
+{
+    size_t larger = *capacity == 0 ? 4096 : *capacity * 2;
+
+    if (needed <= *capacity)
+        return true;
+    if (larger < needed)
+        larger = needed;
+    if (!kvi_resize_array(alloc, array, *capacity, larger, bytes))
+        return false;
+    *capacity = larger;
+    return true;
+}
+
+static bool grow_tokens(struct kvd_scan *scan, size_t needed)
+{
+    void *array = scan->tokens;
+    bool grown =
+        grow(scan->alloc, &array, &scan->token_capacity, needed, sizeof(*scan->tokens));
+
+    scan->tokens = array;
+    return grown;
+}
+
+static bool grow_keys(struct kvd_scan *scan, size_t needed)
+{
+    void *array = scan->keys;
+    bool grown =
+        grow(scan->alloc, &array, &scan->key_capacity, needed, sizeof(*scan->keys));
+
+    scan->keys = array;
+    return grown;
+}
+
+static kvg_err no_memory(struct kvg_error *error)
+{
+    return kvi_fail(error, KVG_ENOMEM, "body", "does not fit into memory");
+}
+
+static kvg_err refuse(const struct cursor *c, const char *message)
+{
+    char text[160];
+
+    snprintf(text, sizeof(text), "%s, at byte %zu", message, (size_t)(c->at - c->begin));
+    return kvi_fail(c->error, KVG_EFORMAT, "body", text);
+}
+
+/* An element of an array is not what it must be. */
+static kvg_err refuse_element(const struct cursor *c, kvg_err err, struct kvg_str member,
+    size_t index, const char *message)
+{
+    char field[64];
+
+    snprintf(field, sizeof(field), "%.*s[%zu]", (int)member.bytes, member.data, index);
+    return kvi_fail(c->error, err, field, message);
+}
+
+static void skip_blanks(struct cursor *c)
+{
+    while (c->at < c->end &&
+           (*c->at == ' ' || *c->at == '\n' || *c->at == '\t' || *c->at == '\r'))
+        c->at++;
+}
+
+static bool take(struct cursor *c, char wanted)
+{
+    skip_blanks(c);
+    if (c->at == c->end || *c->at != wanted)
+        return false;
+    c->at++;
+    return true;
+}
+
+/* Past a string whose opening quote is next; *out is what stands between the quotes. */
+static bool take_string(struct cursor *c, struct kvg_str *out)
+{
+    if (!take(c, '"'))
+        return false;
+    out->data = c->at;
+    while (c->at < c->end && *c->at != '"') {
+        if (*c->at == '\\')
+            c->at++;
+        if (c->at < c->end)
+            c->at++;
+    }
+    if (c->at == c->end)
+        return false;
+    out->bytes = (size_t)(c->at - out->data);
+    c->at++;
+    return true;
+}
+
+/* Past any value. */
+static bool skip_value(struct cursor *c)
+{
+    size_t depth = 0;
+    struct kvg_str ignored;
+
+    skip_blanks(c);
+    while (c->at < c->end) {
+        if (*c->at == '"') {
+            if (!take_string(c, &ignored))
+                return false;
+            if (depth == 0)
+                return true;
+            continue;
+        }
+        if (*c->at == '{' || *c->at == '[') {
+            depth++;
+        } else if (*c->at == '}' || *c->at == ']') {
+            if (depth == 0)
+                return true;
+            if (--depth == 0) {
+                c->at++;
+                return true;
+            }
+        } else if (*c->at == ',' && depth == 0) {
+            return true;
+        }
+        c->at++;
+    }
+    return depth == 0;
+}
+
+/* Tokens ----------------------------------------------------------------------------------- */
+
+static kvg_err take_tokens(struct kvd_scan *scan, struct cursor *c, struct kvg_str member)
+{
+    size_t index = 0;
+
+    if (!take(c, '['))
+        return refuse_element(c, KVG_EFORMAT, member, 0, "is not in an array");
+    scan->has_tokens = true;
+    if (take(c, ']'))
+        return KVG_OK;
+    do {
+        uint64_t value = 0;
+        const char *first;
+
+        skip_blanks(c);
+        first = c->at;
+        while (c->at < c->end && *c->at >= '0' && *c->at <= '9' && value <= UINT32_MAX) {
+            value = value * 10 + (uint64_t)(*c->at - '0');
+            c->at++;
+        }
+        if (c->at == first || value > UINT32_MAX ||
+            (c->at < c->end && strchr(" \n\t\r,]", *c->at) == NULL) ||
+            (*first == '0' && c->at - first > 1))
+            return refuse_element(c, KVG_EFORMAT, member, index,
+                "is not a whole number; allowed is 0 to 4294967295");
+        if (!grow_tokens(scan, scan->token_count + 1))
+            return no_memory(c->error);
+        scan->tokens[scan->token_count++] = (uint32_t)value;
+        index++;
+    } while (take(c, ','));
+    if (!take(c, ']'))
+        return refuse_element(
+            c, KVG_EFORMAT, member, index, "is where the array breaks off");
+    return KVG_OK;
+}
+
+static kvg_err take_keys(struct kvd_scan *scan, struct cursor *c, struct kvg_str member)
+{
+    size_t index = 0;
+
+    if (!take(c, '['))
+        return refuse_element(c, KVG_EFORMAT, member, 0, "is not in an array");
+    scan->has_keys = true;
+    if (take(c, ']'))
+        return KVG_OK;
+    do {
+        struct kvg_str hex;
+
+        if (!grow_keys(scan, scan->key_count + 1))
+            return no_memory(c->error);
+        if (!take_string(c, &hex) || !kvg_key_from_hex(hex, &scan->keys[scan->key_count]))
+            return refuse_element(c, KVG_EFORMAT, member, index,
+                "is not a page key: a string of 64 hex digits (`kvgraft hash` makes "
+                "them)");
+        scan->key_count++;
+        index++;
+    } while (take(c, ','));
+    if (!take(c, ']'))
+        return refuse_element(
+            c, KVG_EFORMAT, member, index, "is where the array breaks off");
+    return KVG_OK;
+}
+
+/* The object ------------------------------------------------------------------------------- */
+
+static bool is_any(struct kvg_str name, const char *const *words, size_t word_count)
+{
+    for (size_t i = 0; i < word_count; i++) {
+        if (kvi_str_equal(name, kvi_str(words[i])))
+            return true;
+    }
+    return false;
+}
+
+static kvg_err take_member(struct kvd_scan *scan, struct cursor *c)
+{
+    static const char *const TOKENS[] = {"tokens", "token_ids"};
+    static const char *const KEYS[] = {"page_keys", "block_hashes", "seq_hashes"};
+    struct kvg_str name;
+    const char *value;
+    bool is_tokens;
+
+    if (!take_string(c, &name))
+        return refuse(c, "a member's name in quotes is expected");
+    if (!take(c, ':'))
+        return refuse(c, "a colon is expected");
+    kvd_out_text(&scan->rest, "\"");
+    kvd_out_str(&scan->rest, name);
+    kvd_out_text(&scan->rest, "\":");
+    skip_blanks(c);
+    is_tokens = is_any(name, TOKENS, 2);
+    if (is_tokens || is_any(name, KEYS, 3)) {
+        if (is_tokens ? scan->has_tokens : scan->has_keys)
+            return refuse(c, "tokens, or page keys, are given twice");
+        kvd_out_text(&scan->rest, "null");
+        return is_tokens ? take_tokens(scan, c, name) : take_keys(scan, c, name);
+    }
+    value = c->at;
+    if (!skip_value(c) || c->at == value)
+        return refuse(c, "a value is expected, or does not end");
+    kvd_out_bytes(&scan->rest, value, (size_t)(c->at - value));
+    return KVG_OK;
+}
+
+kvg_err kvd_scan_json(struct kvd_scan *scan, struct kvg_str text, struct kvg_error *error)
+{
+    struct cursor c = {text.data, text.data, text.data + text.bytes, error};
+    kvg_err err;
+
+    if (text.bytes == 0 || !take(&c, '{'))
+        return kvi_fail(error, KVG_EFORMAT, "body", "is not a JSON object");
+    kvd_out_text(&scan->rest, "{");
+    if (!take(&c, '}')) {
+        for (;;) {
+            err = take_member(scan, &c);
+            if (err != KVG_OK)
+                return err;
+            if (!take(&c, ','))
+                break;
+            kvd_out_text(&scan->rest, ",");
+        }
+        if (!take(&c, '}'))
+            return refuse(&c, "a comma or the closing brace is expected");
+    }
+    kvd_out_text(&scan->rest, "}");
+    skip_blanks(&c);
+    if (c.at != c.end)
+        return refuse(&c, "something follows the object");
+    return scan->rest.failed ? no_memory(error) : KVG_OK;
+}
+
+kvg_err kvd_scan_binary(
+    struct kvd_scan *scan, struct kvg_str bytes, struct kvg_error *error)
+{
+    const unsigned char *at = (const unsigned char *)bytes.data;
+
+    if (bytes.bytes % 4 != 0)
+        return kvi_fail(error, KVG_EFORMAT, "body",
+            "is not a whole number of tokens: 4 bytes each, little-endian");
+    if (!grow_tokens(scan, bytes.bytes / 4))
+        return no_memory(error);
+    for (size_t i = 0; i < bytes.bytes / 4; i++, at += 4)
+        scan->tokens[i] = (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 |
+                          (uint32_t)at[3] << 24;
+    scan->token_count = bytes.bytes / 4;
+    scan->has_tokens = true;
+    kvd_out_text(&scan->rest, "{}");
+    return scan->rest.failed ? no_memory(error) : KVG_OK;
+}

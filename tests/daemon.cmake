@@ -1,1 +1,11 @@
-# kvgraft_test(test_daemon SOURCES unit/test_daemon.c)
+if(KVGRAFT_DAEMON)
+  kvgraft_test(test_loop SOURCES unit/test_loop.c LIBRARIES kvgraft_net)
+  kvgraft_test(test_http_response SOURCES unit/test_http_response.c LIBRARIES kvgraft_net)
+  kvgraft_test(test_config SOURCES unit/test_config.c LIBRARIES kvgraft_daemon)
+  kvgraft_test(test_scan SOURCES unit/test_scan.c LIBRARIES kvgraft_daemon)
+
+  kvgraft_fuzz(fuzz_http_response SOURCES fuzz/fuzz_http_response.c
+    LIBRARIES kvgraft_net CORPUS http_response)
+  kvgraft_fuzz(fuzz_scan SOURCES fuzz/fuzz_scan.c LIBRARIES kvgraft_daemon CORPUS scan)
+  kvgraft_fuzz(fuzz_config SOURCES fuzz/fuzz_config.c LIBRARIES kvgraft_daemon CORPUS config)
+endif()

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* feed_ask.c -- requests to the store's admin port, and their answers to the state machine.
+ *
+ * A listing and the metrics are handed on as they arrive; the small JSON answers are gathered
+ * first, up to a limit.
+ *
+ * Invariants:
+ *
+ *     K1  Every ask ends in exactly one answer, one kvg_source_failed(), or a cancellation that
+ *         the source asked for.
+ *     K2  The state machine's wishes are not carried out from inside a body callback (a wish may
+ *         be to cancel that very request): they wait for the pump.
+ */
+#include "daemon/feed_internal.h"
+
+#include "base/alloc.h"
+#include "base/fmt.h"
+
+#include <stdio.h>
+
+#define STATUS_BYTES_MAX (64u << 10)
+#define METRICS_BYTES_MAX (16u << 20)
+#define VERIFY_BYTES_MAX (64u << 20)
+#define LISTING_BYTES_MAX (UINT64_C(1) << 40)
+#define SMALL_TIMEOUT_MS 10000u
+#define IDLE_MS 10000u
+
+static uint64_t now_ms(const struct kvd_feed *feed)
+{
+    return kvn_loop_now_ms(feed->context.loop);
+}
+
+static void drop(struct kvd_ask *ask)
+{
+    struct kvd_ask **at = &ask->feed->asks;
+
+    while (*at != ask)
+        at = &(*at)->next;
+    *at = ask->next;
+    kvd_out_fini(&ask->body);
+    KVI_FREE(ask->feed->context.alloc, ask);
+}
+
+static void fail(struct kvd_feed *feed, uint64_t action_id, const char *reason)
+{
+    feed->admin_failures++;
+    snprintf(feed->admin_failure, sizeof(feed->admin_failure), "%s", reason);
+    kvd_log(feed->context.log, KVG_LOG_WARN, "admin", feed->shared.config.name,
+        "a request to the store's admin port failed: %s", reason);
+    kvg_source_failed(feed->source, action_id, reason, now_ms(feed));
+}
+
+static void on_body(void *context, struct kvg_str bytes)
+{
+    struct kvd_ask *ask = context;
+
+    if (ask->kind == KVG_ACTION_FETCH_COUNT)
+        kvd_admin_count_feed(&ask->count, bytes);
+    else if (ask->kind == KVG_ACTION_FETCH_LISTING)
+        kvg_source_listing_data(
+            ask->feed->source, ask->action_id, bytes, now_ms(ask->feed));
+    else
+        kvd_out_str(&ask->body, bytes);
+    kvd_feed_pump_soon(ask->feed); /* K2 */
+}
+
+/* Hands a whole answer over; KVG_OK if it could be read. */
+static kvg_err deliver(struct kvd_ask *ask, struct kvg_error *error)
+{
+    struct kvg_source *source = ask->feed->source;
+    struct kvg_str body = {ask->body.data, ask->body.bytes};
+    struct kvg_source_status status;
+    kvg_err err = KVG_OK;
+
+    if (ask->body.failed)
+        return kvi_fail(error, KVG_ENOMEM, "answer", "does not fit into memory");
+    switch (ask->kind) {
+    case KVG_ACTION_FETCH_STATUS:
+        err = kvd_admin_status(body, error, &status);
+        if (err == KVG_OK)
+            kvg_source_status_answer(source, ask->action_id, &status, now_ms(ask->feed));
+        break;
+    case KVG_ACTION_FETCH_COUNT:
+        err = kvd_admin_count_end(&ask->count, error);
+        if (err == KVG_OK)
+            kvg_source_count_answer(
+                source, ask->action_id, ask->count.key_count, now_ms(ask->feed));
+        break;
+    case KVG_ACTION_FETCH_LISTING:
+        kvg_source_listing_done(source, ask->action_id, now_ms(ask->feed));
+        break;
+    default:
+        err = kvi_fail(error, KVG_EUNSUPPORTED, "verify", "is not done yet");
+        break;
+    }
+    return err;
+}
+
+static void on_done(void *context, kvg_err err, uint32_t status, const char *reason)
+{
+    struct kvd_ask *ask = context;
+    struct kvd_feed *feed = ask->feed;
+    struct kvg_error error = {.code = KVG_OK};
+    char text[sizeof(error.field) + sizeof(error.message) + 2];
+
+    (void)status;
+    if (err == KVG_OK)
+        err = deliver(ask, &error);
+    if (err == KVG_OK) {
+        feed->admin_failure[0] = '\0';
+    } else {
+        if (reason == NULL)
+            snprintf(text, sizeof(text), "%s %s", error.field, error.message);
+        fail(feed, ask->action_id, reason != NULL ? reason : text); /* K1 */
+    }
+    drop(ask);
+    kvd_feed_pump_soon(feed);
+}
+
+static void choose(const struct kvd_feed *feed, const struct kvg_source_action *action,
+    struct kvd_out *path, struct kvn_http_get_options *options)
+{
+    options->timeout_ms = SMALL_TIMEOUT_MS;
+    options->idle_ms = IDLE_MS;
+    switch (action->kind) {
+    case KVG_ACTION_FETCH_STATUS:
+        kvd_out_text(path, "/kv_events/status");
+        options->body_bytes_max = STATUS_BYTES_MAX;
+        break;
+    case KVG_ACTION_FETCH_COUNT:
+        kvd_out_text(path, "/metrics");
+        options->body_bytes_max = METRICS_BYTES_MAX;
+        break;
+    case KVG_ACTION_FETCH_LISTING:
+        kvd_out_text(path, "/get_all_keys");
+        options->body_bytes_max = LISTING_BYTES_MAX;
+        options->timeout_ms = feed->shared.config.listing_timeout_ms;
+        options->idle_ms = options->timeout_ms;
+        break;
+    default:
+        kvd_admin_verify_path(path, action->keys);
+        options->body_bytes_max = VERIFY_BYTES_MAX;
+        break;
+    }
+}
+
+void kvd_feed_ask(struct kvd_feed *feed, const struct kvg_source_action *action)
+{
+    const struct kvg_alloc *alloc = feed->context.alloc;
+    struct kvn_http_get_options options = {.url = &feed->admin};
+    struct kvd_out path;
+    struct kvd_ask *ask;
+    kvg_err err = KVG_ENOMEM;
+
+    feed->admin_requests++;
+    if (!feed->has_admin) {
+        fail(feed, action->id, "there is no admin_url");
+        return;
+    }
+    ask = KVI_NEW(alloc, struct kvd_ask);
+    if (ask == NULL) {
+        fail(feed, action->id, "out of memory");
+        return;
+    }
+    ask->feed = feed;
+    ask->action_id = action->id;
+    ask->kind = action->kind;
+    ask->next = feed->asks;
+    feed->asks = ask;
+    kvd_out_init(&ask->body, alloc);
+    kvd_admin_count_init(&ask->count);
+    kvd_out_init(&path, alloc);
+    choose(feed, action, &path, &options);
+    options.on_body = on_body;
+    options.on_done = on_done;
+    options.context = ask;
+    options.path = (struct kvg_str){path.data, path.bytes};
+    if (!path.failed)
+        err = kvn_http_get_start(
+            alloc, feed->context.loop, feed->context.resolver, &options, &ask->get);
+    kvd_out_fini(&path);
+    if (err != KVG_OK) {
+        fail(feed, action->id, kvg_strerror(err));
+        drop(ask);
+    }
+}
+
+void kvd_feed_cancel_ask(struct kvd_feed *feed, uint64_t action_id)
+{
+    for (struct kvd_ask *ask = feed->asks; ask != NULL; ask = ask->next) {
+        if (ask->action_id == action_id) {
+            kvn_http_get_cancel(ask->get);
+            drop(ask);
+            return;
+        }
+    }
+}
+
+void kvd_feed_cancel_all(struct kvd_feed *feed)
+{
+    while (feed->asks != NULL) {
+        kvn_http_get_cancel(feed->asks->get);
+        drop(feed->asks);
+    }
+}

@@ -557,6 +557,39 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_tree_offload_finish(struct kvg_tree *tree,
 KVG_API KVG_MUST_CHECK kvg_err kvg_tree_mark_stored_path(
     struct kvg_tree *tree, kvg_node_id from, kvg_node_id anchor, struct kvg_error *error);
 
+/* ---- Loads ---------------------------------------------------------------------------------
+ * A value can be in the tree before its bytes are: an external load inserts its tail first and
+ * fills the slots later.  A node that *awaits* FULL is invisible to matches, with all below it;
+ * one that awaits SWA counts as a tombstone.  Neither is evicted as a leaf or offloaded.  An insert
+ * does not look: whoever inserts below awaiting nodes builds on bytes that may never come, so ask
+ * kvg_tree_first_awaited() before. */
+
+/* Marks the components (bits) of a node as awaiting their bytes, for the load that ends at node
+ * `ack`.  A split passes the mark on.  KVG_ESTATE if a value is missing, or awaits already, or the
+ * node belongs to another load. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_load_mark(struct kvg_tree *tree, kvg_node_id node,
+    uint32_t components, kvg_node_id ack, struct kvg_error *error);
+
+/* The bytes came: everything that the load `ack` marked becomes visible. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_load_confirm(
+    struct kvg_tree *tree, kvg_node_id ack, struct kvg_error *error);
+
+/* They will not come: takes what awaits out of the tree and appends its frees.  Nodes that await
+ * FULL are deleted with all below them; a node that awaits another component loses that value only.
+ * KVG_EBUSY, and nothing changes, while one of the nodes to delete is locked or being written. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_load_withdraw(struct kvg_tree *tree,
+    kvg_node_id ack, struct kvg_actions *actions, struct kvg_error *error);
+
+/* The first unit at or after `from`, on the path of `key`, whose node awaits something; UINT64_MAX
+ * if there is none. */
+KVG_API uint64_t kvg_tree_first_awaited(
+    const struct kvg_tree *tree, const struct kvg_tree_key *key, uint64_t from);
+
+/* Sets flags[p], for 0 <= p < flag_count, to whether a match of the first p pages of `key` would
+ * find all of them on device, as it is.  flags[0] is always 1.  Changes nothing in the tree. */
+KVG_API void kvg_tree_usable_pages(const struct kvg_tree *tree,
+    const struct kvg_tree_key *key, int32_t *flags, size_t flag_count);
+
 /* ---- Events -------------------------------------------------------------------------------- */
 
 enum kvg_tree_event_kind {

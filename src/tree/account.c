@@ -38,6 +38,7 @@ void kvi_device_value_take(
     KVI_ASSERT(part->value[KVG_TIER_DEVICE].length != 0);
     *out = part->value[KVG_TIER_DEVICE];
     part->value[KVG_TIER_DEVICE] = (struct kvi_value){0};
+    node->flags &= (uint16_t)~kvi_awaits_bit(slot);
     if (part->lock[KVG_TIER_DEVICE] != 0)
         tree->protect[slot] -= out->length;
     else

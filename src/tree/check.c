@@ -261,6 +261,11 @@ static void check_marks(struct check *check, const struct kvi_node *node)
     if (node->pending_load != KVG_NODE_NONE &&
         kvi_node_find(check->tree, node->pending_load) == NULL)
         broken(check, "T15", node, "a load mark names nobody");
+    for (uint32_t slot = 0; slot < check->tree->part_count; slot++) {
+        if (kvi_awaits(node, slot) && (!kvi_has(node, slot, KVG_TIER_DEVICE) ||
+                                          node->pending_load == KVG_NODE_NONE))
+            broken(check, "T22", node, "a part awaits bytes without a value or a load");
+    }
 }
 
 static void check_node(struct check *check, struct kvi_node *node)

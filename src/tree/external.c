@@ -70,7 +70,7 @@ kvg_err kvg_tree_offload_build(struct kvg_tree *tree, kvg_node_id id,
     if (node == NULL)
         return kvi_no_node(error, id);
     if (is_stored(node) || node->pending_write != KVG_NODE_NONE ||
-        node->page_keys == NULL)
+        node->page_keys == NULL || (node->flags & KVI_NODE_AWAITS_ALL) != 0)
         return KVG_OK;
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
         const struct kvi_value *value = &node->parts[slot].value[KVG_TIER_DEVICE];

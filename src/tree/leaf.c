@@ -29,7 +29,8 @@ bool kvi_is_device_leaf(const struct kvg_tree *tree, const struct kvi_node *node
 {
     (void)tree;
     return node->device_child_count == 0 && node->locked_parts[KVG_TIER_DEVICE] == 0 &&
-           kvi_has(node, 0, KVG_TIER_DEVICE) && !kvi_is_root(node);
+           kvi_has(node, 0, KVG_TIER_DEVICE) && !kvi_awaits(node, 0) &&
+           !kvi_is_root(node);
 }
 
 bool kvi_is_host_leaf(const struct kvg_tree *tree, const struct kvi_node *node)

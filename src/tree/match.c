@@ -110,7 +110,8 @@ static kvg_err walk_down(struct kvg_tree *tree, struct walk *walk,
 
     while (offset < units) {
         struct kvi_node *child = kvi_child_find(tree, node, space, key->tokens + offset);
-        if (child == NULL || (kvi_evicted(child) && !kvi_backed_up(child)))
+        if (child == NULL || kvi_awaits(child, 0) ||
+            (kvi_evicted(child) && !kvi_backed_up(child)))
             break;
         uint32_t matched =
             kvi_node_match(tree, child, key->tokens + offset, units - offset);
@@ -207,7 +208,8 @@ kvg_err kvg_tree_match_full_device(const struct kvg_tree *tree,
         while (offset < units) {
             const struct kvi_node *child =
                 kvi_child_find(tree, node, space, view.tokens + offset);
-            if (child == NULL || !kvi_has(child, 0, KVG_TIER_DEVICE))
+            if (child == NULL || kvi_awaits(child, 0) ||
+                !kvi_has(child, 0, KVG_TIER_DEVICE))
                 break;
             uint32_t matched =
                 kvi_node_match(tree, child, view.tokens + offset, units - offset);

@@ -554,7 +554,7 @@ struct kvi_node *kvi_node_split(struct kvg_tree *tree, struct kvi_node *child,
 
     prefix->priority = child->priority;
     prefix->hits = child->hits;
-    prefix->flags = child->flags & KVI_NODE_STORED;
+    prefix->flags = child->flags & (KVI_NODE_STORED | KVI_NODE_AWAITS_ALL);
     prefix->creation = child->creation;
     prefix->pending_load = child->pending_load;
     prefix->history = child->history;

@@ -22,7 +22,7 @@
 static bool swa_usable(const struct kvg_tree *tree, const struct kvi_node *node,
     uint32_t slot, bool device_only, uint64_t *run)
 {
-    bool has = kvi_has(node, slot, KVG_TIER_DEVICE) ||
+    bool has = (kvi_has(node, slot, KVG_TIER_DEVICE) && !kvi_awaits(node, slot)) ||
                (!device_only && kvi_has(node, slot, KVG_TIER_HOST));
 
     if (!has) {

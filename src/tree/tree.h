@@ -53,6 +53,7 @@
  *          holds; no stored key exceeds the node's own.
  *     T20  Ids are consistent with refs; free nodes are blank.
  *     T21  Page keys, where present, number the pages of the node.
+ *     T22  A part that awaits its bytes has a device value, and the node a load mark.
  *
  * Who may do what: a tree belongs to one thread; nothing here is atomic.
  *
@@ -158,6 +159,7 @@ enum kvi_node_flag {
     KVI_NODE_POPPED = 1 << 3,    /* Taken out of its heap by the walk in progress. */
     KVI_NODE_DUPLICATE = 1 << 4, /* In the list of settled duplicates. */
     KVI_NODE_ROOT = 1 << 5,
+    KVI_NODE_AWAITS_FIRST = 1 << 6, /* And a bit for each further part: see withdraw.c. */
 };
 
 struct kvi_node {
@@ -429,6 +431,18 @@ static inline bool kvi_has(const struct kvi_node *node, uint32_t slot, enum kvg_
 {
     return node->parts[slot].value[tier].length != 0;
 }
+
+/* The part's slots are there, but a load has yet to fill them (withdraw.c). */
+static inline uint16_t kvi_awaits_bit(uint32_t slot)
+{
+    return (uint16_t)(KVI_NODE_AWAITS_FIRST << slot);
+}
+static inline bool kvi_awaits(const struct kvi_node *node, uint32_t slot)
+{
+    return (node->flags & kvi_awaits_bit(slot)) != 0;
+}
+#define KVI_NODE_AWAITS_ALL \
+    ((KVI_NODE_AWAITS_FIRST << KVI_PARTS_MAX) - KVI_NODE_AWAITS_FIRST)
 
 /* FULL on device; the root counts as present. */
 static inline bool kvi_on_device(const struct kvi_node *node)

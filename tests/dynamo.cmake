@@ -4,3 +4,5 @@ kvgraft_test(test_dynamo_strict SOURCES unit/test_dynamo_strict.c ${seed_stream}
 kvgraft_fuzz(fuzz_dynamo SOURCES fuzz/fuzz_dynamo.c CORPUS dynamo)
 kvgraft_test(prop_dynamo
   SOURCES property/prop_dynamo.c support/seed_model.c ${seed_stream})
+kvgraft_test(prop_presence_vs_strings
+  SOURCES property/prop_presence_vs_strings.c support/seed_model.c)

@@ -17,7 +17,10 @@
  *         header; it exceeds queue_bytes_max by at most the small "connected" nodes.
  *     Q2  Messages that were in the socket when the connection ended come before
  *         KVN_SUB_DISCONNECTED.
- *     Q3  on_ready is posted when the queue turns from empty to not empty, and only then.
+ *     Q3  A message never comes while the loop believes that there is no connection.
+ *     Q4  After a connection has ended, somebody tries to make a new one: libzmq, which says so,
+ *         or, where it has given up (a peer that broke the protocol), this thread.
+ *     Q5  on_ready is posted when the queue turns from empty to not empty, and only then.
  *
  *     what                    who
  *     ----------------------  ------------------------------------------------------
@@ -46,7 +49,7 @@
 #define HEARTBEAT_TIMEOUT_MS 15000
 #define RECONNECT_MS 100
 #define RECONNECT_MAX_MS 5000
-#define BAD_ENDPOINT_RETRY_MS 1000
+#define REOPEN_MS 1000
 #define RECEIVE_BATCH 256 /* Messages between two looks at the monitor. */
 
 struct kvn_zmq {
@@ -86,7 +89,7 @@ struct kvn_sub {
     void *socket; /* Receiver thread only, from here. */
     void *monitor;
     bool is_connected;
-    bool retry;
+    uint64_t reopen_ms; /* When to open anew; 0: libzmq looks after itself. */
     char endpoint[ENDPOINT_BYTES];
 
     atomic_uint_least64_t messages, bytes, dropped_messages, dropped_bytes;
@@ -172,7 +175,7 @@ static void push(struct kvn_sub *sub, struct node *node)
     pthread_mutex_lock(&sub->lock);
     *sub->queue_end = node;
     sub->queue_end = &node->next;
-    post = !sub->ready_posted; /* Q3 */
+    post = !sub->ready_posted; /* Q5 */
     sub->ready_posted = true;
     pthread_mutex_unlock(&sub->lock);
     if (post)
@@ -231,6 +234,7 @@ static bool receive_message(struct kvn_sub *sub)
     if (part_count == 0)
         return false;
     kept = part_count < KVN_FRAMES_MAX ? part_count : KVN_FRAMES_MAX;
+    set_connected(sub, true); /* Q3: a peer of an old protocol has no handshake. */
     count(&sub->messages, 1);
     count(&sub->bytes, bytes);
     node = new_node(sub, bytes, false);
@@ -281,14 +285,17 @@ static bool take_monitor_event(struct kvn_sub *sub)
     case ZMQ_EVENT_CLOSED:
         drain_messages(sub, sub->options.receive_hwm + 1); /* Q2 */
         set_connected(sub, false);
+        sub->reopen_ms = kvn_clock_ms() + REOPEN_MS; /* Q4 */
         break;
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
         count(&sub->handshakes_failed, 1);
+        sub->reopen_ms = kvn_clock_ms() + REOPEN_MS;
         break;
     case ZMQ_EVENT_CONNECT_RETRIED:
         count(&sub->connects_retried, 1);
+        sub->reopen_ms = 0;
         break;
     default:
         break;
@@ -337,7 +344,7 @@ static void set_options(struct kvn_sub *sub)
     zmq_setsockopt(sub->socket, ZMQ_SUBSCRIBE, "", 0);
 }
 
-/* Opens towards `endpoint`; on failure nothing is open and `retry` is set. */
+/* Opens towards `endpoint`; on failure nothing is open, and it is tried again. */
 static void open_sockets(struct kvn_sub *sub)
 {
     static const int EVENTS = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
@@ -346,7 +353,7 @@ static void open_sockets(struct kvn_sub *sub)
                               ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_CONNECT_RETRIED;
     char name[64];
 
-    sub->retry = false;
+    sub->reopen_ms = 0;
     if (sub->endpoint[0] == '\0')
         return;
     snprintf(name, sizeof(name), "inproc://monitor-%u",
@@ -369,7 +376,7 @@ fail:
     close_sockets(sub);
     if (!push_state(sub, KVN_SUB_REFUSED))
         count(&sub->dropped_messages, 1);
-    sub->retry = true;
+    sub->reopen_ms = kvn_clock_ms() + REOPEN_MS;
 }
 
 /* Does what the loop asked for; false when it asked to stop. */
@@ -387,11 +394,20 @@ static bool follow_wishes(struct kvn_sub *sub)
     pthread_mutex_unlock(&sub->lock);
     if (stop)
         return false;
-    if (reconnect || sub->retry) {
+    if (reconnect || (sub->reopen_ms > 0 && kvn_clock_ms() >= sub->reopen_ms)) {
         close_sockets(sub);
         open_sockets(sub);
     }
     return true;
+}
+
+static long wait_ms(const struct kvn_sub *sub)
+{
+    uint64_t now_ms = kvn_clock_ms();
+
+    if (sub->reopen_ms == 0)
+        return -1;
+    return sub->reopen_ms > now_ms ? (long)(sub->reopen_ms - now_ms) : 0;
 }
 
 static void *run_thread(void *context)
@@ -404,8 +420,7 @@ static void *run_thread(void *context)
             {.socket = sub->socket, .events = ZMQ_POLLIN}};
         uint64_t wakes;
 
-        zmq_poll(
-            items, sub->socket != NULL ? 3 : 1, sub->retry ? BAD_ENDPOINT_RETRY_MS : -1);
+        zmq_poll(items, sub->socket != NULL ? 3 : 1, wait_ms(sub));
         if ((items[0].revents & ZMQ_POLLIN) != 0 &&
             read(sub->wake_fd, &wakes, sizeof(wakes)) < 0)
             continue;

@@ -29,6 +29,7 @@
 #include <time.h>
 
 #define TICK_MS 250u
+#define WAIT_NAP_NS 20000
 
 static uint64_t random_u64(void)
 {
@@ -396,6 +397,27 @@ bool kvd_daemon_source_state(
     }
     kvd_snapshot_release(&daemon->publisher, snapshot);
     return found;
+}
+
+bool kvd_daemon_wait_messages(
+    struct kvd_daemon *daemon, const char *name, uint64_t messages, uint64_t timeout_ms)
+{
+    struct kvd_snapshot *snapshot = kvd_snapshot_acquire(&daemon->publisher);
+    const struct kvd_source_view *view = kvd_snapshot_source(snapshot, kvi_str(name));
+    const struct timespec nap = {0, WAIT_NAP_NS};
+    uint64_t ends_ms = kvn_clock_ms() + timeout_ms;
+    bool done = false;
+
+    while (view != NULL && !done) {
+        done = atomic_load_explicit(
+                   &view->shared->messages_applied, memory_order_acquire) >= messages;
+        if (!done && kvn_clock_ms() > ends_ms)
+            break;
+        if (!done)
+            nanosleep(&nap, NULL);
+    }
+    kvd_snapshot_release(&daemon->publisher, snapshot);
+    return done;
 }
 
 /* Reload ------------------------------------------------------------------------------------ */

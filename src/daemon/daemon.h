@@ -51,6 +51,11 @@ struct kvd_source_state {
 bool kvd_daemon_source_state(
     struct kvd_daemon *daemon, const char *name, struct kvd_source_state *out);
 
+/* Waits until that many messages of the source (NULL: the first) have been applied to its index.
+ * False if it took longer, or if there is no such source. */
+bool kvd_daemon_wait_messages(
+    struct kvd_daemon *daemon, const char *name, uint64_t messages, uint64_t timeout_ms);
+
 /* The commands.  Return the exit code of the process: 0 fine, 1 failed, 2 used wrongly. */
 int kvd_serve_main(int argc, char **argv);
 int kvd_config_main(int argc, char **argv);

@@ -170,6 +170,9 @@ static void on_ready(void *context)
 
     for (unsigned i = 0; kvn_sub_take(feed->sub, &item); i++) {
         take_item(feed, item);
+        if (item->kind == KVN_SUB_MESSAGE)
+            atomic_fetch_add_explicit(
+                &feed->shared.messages_applied, 1, memory_order_release);
         received_us = item->received_us;
         if (i + 1 >= BATCH_ITEMS ||
             ((i & 15) == 15 && kvn_clock_us() - began_us > BATCH_US)) {

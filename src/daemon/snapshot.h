@@ -60,6 +60,7 @@ struct kvd_shared {
     pthread_mutex_t board_lock;
     struct kvd_board board;
     atomic_uint_least64_t last_message_ms; /* 0: never. */
+    atomic_uint_least64_t messages_applied;
     atomic_uint_least32_t
         tenant_reasons[KVD_TENANTS_MAX]; /* In the order of the views. */
     atomic_int confidence;               /* Of the default tenant. */

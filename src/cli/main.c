@@ -21,7 +21,10 @@ struct command {
 };
 
 static const struct command COMMANDS[] = {
+    {"demo", "see it work: pretend engines, a real stream, one process", kvc_demo_main},
     {"serve", "follow stores and answer questions over HTTP", kvd_serve_main},
+    {"query", "ask a daemon how much of a prompt is in the store", kvc_query_main},
+    {"hash", "the page keys of a prompt, the names of its objects", kvc_hash_main},
     {"watch", "decode any publisher's KV events, live", kvc_watch_main},
     {"record", "record a publisher's stream to a file", kvc_record_main},
     {"replay", "publish a recorded stream again", kvc_replay_main},

@@ -10,8 +10,10 @@ import http.server
 import json
 import os
 import random
+import signal
 import struct
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -262,3 +264,50 @@ def object_keys(seed, pages, suffixes=("_0_k", "_0_v")):
     """Names of objects that look right, from a seed."""
     rng = random.Random(seed)
     return [rng.randbytes(32).hex() + suffix for _ in range(pages) for suffix in suffixes]
+
+
+class RemoteMaster:
+    """A stand-in in a process of its own, which can be frozen and killed."""
+
+    def __init__(self, port=0, admin_port=0):
+        self.process = subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), str(port), str(admin_port)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        ports = json.loads(self.process.stdout.readline())
+        self.port, self.admin_port = ports
+        self.endpoint = "tcp://127.0.0.1:%d" % self.port
+        self.admin_url = "http://127.0.0.1:%d" % self.admin_port
+
+    def call(self, method, *arguments, **more):
+        self.process.stdin.write(json.dumps([method, arguments, more]) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGCONT)
+        self.kill()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def main():
+    """[port, admin port] on the first line, then one answer a command: [method, args, kwargs]."""
+    with Master(int(sys.argv[1]), int(sys.argv[2])) as master:
+        print(json.dumps([master.port, master.admin_port]), flush=True)
+        for line in sys.stdin:
+            method, arguments, more = json.loads(line)
+            print(json.dumps(getattr(master, method)(*arguments, **more)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

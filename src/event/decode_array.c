@@ -28,15 +28,17 @@ enum place {
     PLACE_TAIL
 };
 
-static bool is_capitals(struct kvg_str word)
+bool kvi_word_is_capitals(struct kvg_str word)
 {
+    bool capital = false;
     size_t i;
 
     for (i = 0; i < word.bytes; i++) {
         if (word.data[i] >= 'a' && word.data[i] <= 'z')
             return false;
+        capital = capital || (word.data[i] >= 'A' && word.data[i] <= 'Z');
     }
-    return word.bytes != 0;
+    return capital;
 }
 
 /* A map among the places: its fields by name, as far as they are of those that a tail has. */
@@ -84,7 +86,7 @@ static enum kvi_field tail_word(const struct kvi_decoder *decoder)
 
     if (!kvi_mp_take_str(&cursor, &word))
         return KVI_FIELD_UNKNOWN;
-    if (is_capitals(word))
+    if (kvi_word_is_capitals(word))
         return KVI_FIELD_LOCALITY;
     if (decoder->event->spec_kind.data == NULL)
         return KVI_FIELD_SPEC_KIND;

@@ -19,7 +19,7 @@
  */
 #include <kvgraft/event.h>
 
-#include "event/msgpack.h"
+#include "event/decode.h"
 
 #include "base/alloc.h"
 #include "base/fmt.h"
@@ -389,27 +389,17 @@ static void put_engine_map(
     put_optional_str(buffer, "source_kind", event->source_kind);
 }
 
-static bool has_small_letters(struct kvg_str word)
-{
-    size_t i;
-
-    for (i = 0; i < word.bytes; i++) {
-        if (word.data[i] >= 'a' && word.data[i] <= 'z')
-            return true;
-    }
-    return false;
-}
-
 /* Readers tell the places of a tail apart by type, and words by their letters: what could be
  * taken for something else must not be sent. */
 static bool tail_is_clear(const struct kvg_event *event)
 {
-    return (event->has_group_index || !event->has_sliding_window) &&
-           (event->spec_kind.data == NULL || has_small_letters(event->spec_kind)) &&
-           (event->locality.data == NULL ||
-               (event->locality.bytes != 0 && !has_small_letters(event->locality))) &&
-           (event->source_kind.data == NULL ||
-               (event->spec_kind.data != NULL && has_small_letters(event->source_kind)));
+    if (event->has_sliding_window && !event->has_group_index)
+        return false;
+    if (event->source_kind.data != NULL && event->spec_kind.data == NULL)
+        return false;
+    return !kvi_word_is_capitals(event->spec_kind) &&
+           !kvi_word_is_capitals(event->source_kind) &&
+           (event->locality.data == NULL || kvi_word_is_capitals(event->locality));
 }
 
 /* The tail of an array, as far as it goes by place. */

@@ -153,6 +153,96 @@ TEST(token_pairs_are_read_as_pairs)
     sample_payload_fini(&payload);
 }
 
+TEST(metadata_may_name_every_field_of_a_tail)
+{
+    struct kvg_event_reader reader;
+    struct kvg_event event;
+    struct sample_payload payload = sample_payload(
+        "[-1.5,[['BlockStored',[1],null,[],2,null,'GPU',{7:8,'cache_salt':'s',"
+        "'lora_name':'a','lora_id':-3,'group_idx':1,'kv_cache_spec_kind':'full',"
+        "'kv_cache_spec_sliding_window':9,'locality':'LOCAL','source_kind':'x',"
+        "'object_key':'no'},1.5]],null]");
+
+    kvg_event_reader_init(&reader, NULL);
+    CHECK_EQ(sample_read_all(&reader, payload.bytes, &event, 1), 1);
+    check_sample_text(event.salt, "s");
+    check_sample_text(event.lora_name, "a");
+    CHECK_EQ(event.lora_id, -3);
+    CHECK_EQ(event.group_index, 1);
+    check_sample_text(event.spec_kind, "full");
+    CHECK_EQ(event.sliding_window, 9);
+    check_sample_text(event.locality, "LOCAL");
+    CHECK(event.object_key.data == NULL);
+    CHECK_EQ(event.timestamp_ms, -1500);
+    /* A number as a key, a key that is not a tail's, a float. */
+    CHECK_EQ(reader.counts.unknown_fields, 3);
+    check_sample_text(event.source_kind, "x");
+    sample_payload_fini(&payload);
+}
+
+TEST(a_namespace_of_a_wrong_type_makes_the_event_bad)
+{
+    struct kvg_event_reader reader;
+    struct kvg_event event;
+    struct sample_payload payload =
+        sample_payload("[1.0,[['BlockStored',[1],null,[],2,null,'GPU',{'cache_salt':7}],"
+                       "['BlockStored',[1],'parent',[],2],['BlockStored',[1],[],[],2],"
+                       "['BlockStored',[1],null,[],2,null,'GPU',{[]:{},'lora_name':[]}],"
+                       "{'type':'BlockStored','block_hashes':[1],'cache_salt':[]},"
+                       "{'type':'BlockStored','block_hashes':[[1]]},"
+                       "{'type':'BlockStored','token_ids':[1]},"
+                       "['BlockStored',[1],null],['BlockRemoved'],[7]],null]");
+
+    kvg_event_reader_init(&reader, NULL);
+    CHECK_EQ(sample_read_all(&reader, payload.bytes, &event, 1), 1);
+    /* A parent of text is a hash of bytes. */
+    CHECK(event.has_parent_hash);
+    CHECK_EQ(reader.counts.bad_events, 9);
+    sample_payload_fini(&payload);
+}
+
+TEST(times_may_be_whole_numbers_of_either_sign)
+{
+    struct kvg_event_reader reader;
+    struct kvg_event event;
+    struct sample_payload payload = sample_payload("[-5,[{'type':'AllBlocksCleared'}]]");
+
+    kvg_event_reader_init(&reader, NULL);
+    CHECK_EQ(sample_read_all(&reader, payload.bytes, &event, 1), 1);
+    CHECK_EQ(event.timestamp_ms, -5);
+    CHECK(!event.has_dp_rank);
+    CHECK(!event.every_medium); /* An engine without a medium means its device. */
+    sample_payload_fini(&payload);
+
+    payload = sample_payload("[18446744073709551615,[{'type':'AllBlocksCleared'}],"
+                             "9223372036854775808,1,2]");
+    CHECK_EQ(sample_read_all(&reader, payload.bytes, &event, 1), 1);
+    CHECK(!event.has_timestamp);
+    CHECK(!event.has_dp_rank);
+    CHECK(!reader.broken);
+    CHECK_EQ(reader.counts.ignored_values, 2);
+    sample_payload_fini(&payload);
+}
+
+TEST(a_rank_behind_broken_events_is_not_found_and_the_message_is_given_up)
+{
+    struct kvg_event_reader reader;
+    struct kvg_event event;
+    /* A good event, then one that never ends. */
+    struct kvg_str payload = {"\x93\x05\x92\x91\xb0"
+                              "AllBlocksCleared\xc1\x07",
+        23};
+
+    kvg_event_reader_init(&reader, NULL);
+    CHECK_EQ(kvg_event_reader_begin(&reader, payload, NULL), KVG_OK);
+    CHECK(kvg_event_reader_next(&reader, &event));
+    CHECK(!event.has_dp_rank);
+    CHECK(!reader.broken);
+    CHECK(!kvg_event_reader_next(&reader, &event));
+    CHECK(reader.broken);
+    CHECK(!reader.has_dp_rank);
+}
+
 /* In memory of its own, so that a sanitizer sees a byte too far. */
 static void read_cut(struct kvg_str whole, size_t bytes)
 {
@@ -186,4 +276,8 @@ TEST(every_form_cut_anywhere_is_given_up_once)
 TEST_MAIN(RUN(engine_events_are_read_from_arrays_and_from_maps),
     RUN(the_tail_of_an_engine_array_is_told_apart_by_type),
     RUN(hashes_may_be_signed_unsigned_or_bytes), RUN(token_pairs_are_read_as_pairs),
+    RUN(metadata_may_name_every_field_of_a_tail),
+    RUN(a_namespace_of_a_wrong_type_makes_the_event_bad),
+    RUN(times_may_be_whole_numbers_of_either_sign),
+    RUN(a_rank_behind_broken_events_is_not_found_and_the_message_is_given_up),
     RUN(every_form_cut_anywhere_is_given_up_once))

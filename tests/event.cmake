@@ -4,6 +4,7 @@ kvgraft_test(test_event_engine
 kvgraft_test(test_kvcap SOURCES unit/test_kvcap.c)
 kvgraft_test(test_event_writer
   SOURCES unit/test_event_writer.c support/event_samples.c support/capture.c)
+kvgraft_test(prop_predict SOURCES property/prop_predict.c support/event_equal.c)
 
 find_library(JANSSON_LIBRARY NAMES jansson)
 if(JANSSON_LIBRARY)

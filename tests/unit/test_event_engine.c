@@ -214,13 +214,14 @@ TEST(times_may_be_whole_numbers_of_either_sign)
     CHECK(!event.every_medium); /* An engine without a medium means its device. */
     sample_payload_fini(&payload);
 
-    payload = sample_payload("[18446744073709551615,[{'type':'AllBlocksCleared'}],"
+    payload = sample_payload("[18446744073709551615,[{'type':'AllBlocksCleared',"
+                             "'dp_rank':9223372036854775808}],"
                              "9223372036854775808,1,2]");
     CHECK_EQ(sample_read_all(&reader, payload.bytes, &event, 1), 1);
     CHECK(!event.has_timestamp);
     CHECK(!event.has_dp_rank);
     CHECK(!reader.broken);
-    CHECK_EQ(reader.counts.ignored_values, 2);
+    CHECK_EQ(reader.counts.ignored_values, 3);
     sample_payload_fini(&payload);
 }
 

@@ -29,7 +29,7 @@ static const struct sim_faults SOME = {.loss = 10,
     .ask_fails = 20,
     .outage = 2};
 
-static unsigned seeds_quick = 25;
+static unsigned seeds_quick = 15;
 static uint64_t first_seed = 1;
 static uint64_t fresh_checks;
 

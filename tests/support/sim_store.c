@@ -131,7 +131,11 @@ static void publish(struct sim *sim)
     sim->sequence++;
     sim->batches++;
     if (happens(sim, sim->faults.garbage)) {
-        post(sim, (struct kvg_str){payload.data, payload.bytes / 2}, false);
+        if (happens(sim, 500))
+            payload.bytes /= 2;
+        else
+            payload = (struct kvg_str){"\xc1", 1};
+        post(sim, payload, false);
         return;
     }
     post(sim, payload, true);

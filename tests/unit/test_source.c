@@ -291,6 +291,24 @@ TEST(a_restart_whose_number_happens_to_continue_is_seen_by_the_event_ids)
     rig_end(&rig);
 }
 
+/* A standby on another machine takes over, and its clock is behind. */
+TEST(a_restart_with_a_clock_that_is_behind_is_no_old_message)
+{
+    struct rig rig;
+    unsigned i;
+
+    rig_follow(&rig);
+    for (i = 0; i < 3 * KVI_LIFE_RECENT; i++)
+        rig_store(&rig, i);
+    rig.sequence = 0;
+    rig.event_id = 0;
+    rig.timestamp_ms -= 3600000;
+    rig_store(&rig, 7);
+    CHECK_EQ(rig_stats(&rig).restarts, 1);
+    CHECK_EQ(rig_objects(&rig), 1);
+    rig_end(&rig);
+}
+
 TEST(ids_that_do_not_count_events_are_not_believed_for_long)
 {
     struct rig rig;
@@ -521,6 +539,7 @@ TEST_MAIN(RUN(nothing_is_known_before_a_connection),
     RUN(a_falling_number_is_a_restart_and_the_old_content_goes_at_once),
     RUN(a_restart_that_lands_on_the_same_number_is_no_duplicate),
     RUN(a_restart_whose_number_happens_to_continue_is_seen_by_the_event_ids),
+    RUN(a_restart_with_a_clock_that_is_behind_is_no_old_message),
     RUN(ids_that_do_not_count_events_are_not_believed_for_long),
     RUN(status_counters_that_fall_are_a_restart_without_any_message),
     RUN(a_status_below_what_arrived_is_asked_again_before_it_is_believed),

@@ -61,7 +61,8 @@ KVG_API void kvg_presence_free(struct kvg_presence *index);
  * not parse, or is beyond a limit (spaces, suffixes, memory), is counted, and false is returned:
  * the index did not change.  Storing twice, or removing what is not there, is harmless (true).
  * `medium`: CPU or DISK; anything else counts as CPU.  Removing with KVG_MEDIUM_UNKNOWN takes
- * the part off every medium, which is what the older publisher means. */
+ * the part off every medium, which is what the older publisher means; so does removing from a
+ * medium where it was not known to be, because then what was known is wrong. */
 KVG_API bool kvg_presence_stored(struct kvg_presence *index, struct kvg_str tenant,
     struct kvg_str object_key, enum kvg_medium medium);
 KVG_API bool kvg_presence_removed(struct kvg_presence *index, struct kvg_str tenant,

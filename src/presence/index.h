@@ -167,6 +167,7 @@ struct kvi_pass {
     bool sweeping; /* The end has begun; heads below `cursor` are done. */
     bool cleared;  /* The tenant was cleared since the beginning: the listing is void. */
     bool lossy;    /* What events had settled gave way: nothing may be added any more. */
+    bool doubtful; /* It began with something lost: media known before it may be stale. */
     uint32_t number;
     uint32_t tenant;
     uint64_t cursor;
@@ -434,9 +435,14 @@ void kvi_presence_spaces_fini(struct kvg_presence *index);
 /* presence.c: the writer's operations that others build on. */
 
 /* Brings a part to a state; creates and removes the slot as needed. */
+enum kvi_settle {
+    KVI_SETTLE_NOT,
+    KVI_SETTLE_LISTED, /* A listing named the part. */
+    KVI_SETTLE_EVENT   /* An event spoke of it, and knows better than any listing. */
+};
 KVG_MUST_CHECK kvg_err kvi_presence_put(struct kvg_presence *index,
-    const struct kvi_page *page, uint32_t part, unsigned add, unsigned drop, bool settle,
-    unsigned *before_out);
+    const struct kvi_page *page, uint32_t part, unsigned add, unsigned drop,
+    enum kvi_settle settle, unsigned *before_out);
 /* From an object key to its page and part; makes space and part if `create`.  False if they are
  * not known, or refused (then counted). */
 bool kvi_presence_locate(struct kvg_presence *index, uint32_t tenant,
@@ -447,8 +453,8 @@ void kvi_presence_drop(struct kvg_presence *index, const struct kvi_slot *slot);
 /* Counts a change of what a slot holds. */
 void kvi_presence_recount(struct kvg_presence *index, uint32_t space_id,
     struct kvi_tally before, struct kvi_tally after);
-/* Whether the current pass wants to know of events about this page. */
-bool kvi_presence_pass_settles(
+/* KVI_SETTLE_EVENT if the current pass wants to know of events about this page. */
+enum kvi_settle kvi_presence_pass_settles(
     const struct kvg_presence *index, const struct kvi_space *space, uint64_t head);
 /* Counts why something could not be taken in: by the limit's counter, or as refused memory. */
 void kvi_presence_count_refusal(

@@ -12,6 +12,10 @@
  * by a slot without parts.  When such memory had to give way, the pass becomes lossy and adds
  * nothing any more: a page less is harmless, a page that is not there is not.
  *
+ * A listing does not say where a part is.  One that was not known is put in CPU memory, which
+ * may be wrong, and a medium that was known when something was lost may be stale.  What follows
+ * from it is in kvi_presence_put(): in doubt a part is dropped, never kept.
+ *
  * The end sweeps the table in order of heads.  Behind the cursor the pass is over.
  */
 #include "presence/index.h"
@@ -61,6 +65,8 @@ kvg_err kvg_presence_listing_begin(struct kvg_presence *index, struct kvg_str te
     index->pass = (struct kvi_pass){.active = true,
         .number = number,
         .tenant = tenant_number,
+        .doubtful = atomic_load_explicit(&index->tenants[tenant_number]->confidence,
+                        memory_order_acquire) != KVG_CONFIDENCE_FRESH,
         .losses = losses(index)};
     return KVG_OK;
 }
@@ -72,6 +78,7 @@ bool kvg_presence_listing_key(struct kvg_presence *index, struct kvg_str object_
     struct kvi_page page;
     struct kvi_slot slot;
     unsigned state = 0;
+    unsigned drop = 0;
     uint32_t part;
 
     if (!pass->active || pass->sweeping)
@@ -89,8 +96,10 @@ bool kvg_presence_listing_key(struct kvg_presence *index, struct kvg_str object_
         state = kvi_presence_parts_get(index, &slot, part);
     if (state & STATE_SETTLED || (pass->lossy && !(state & STATE_PRESENT)))
         return true;
-    if (kvi_presence_put(index, &page, part, state & STATE_PRESENT ? 0 : STATE_CPU, 0,
-            true, &state) != KVG_OK) {
+    if (pass->doubtful && (state & STATE_PRESENT) == STATE_PRESENT)
+        drop = STATE_DISK; /* One of the two may be stale; kvi_presence_put() says why. */
+    if (kvi_presence_put(index, &page, part, state & STATE_PRESENT ? 0 : STATE_CPU, drop,
+            KVI_SETTLE_LISTED, &state) != KVG_OK) {
         kvi_count(&index->counters.refused_memory, 1);
         kvi_presence_lost(index);
         return false;

@@ -178,8 +178,14 @@ static kvg_err set_state(struct kvg_presence *index, const struct kvi_slot *slot
     return KVG_OK;
 }
 
+/* A part is present while it is on some medium.  Behind a publisher that tells each medium's
+ * removal, a medium wrongly believed would keep a part for ever that the store no longer has.
+ * So belief gives way in two places: a removal from a medium where the part was not known to be
+ * shows that the known one is wrong, and the first event about a part in a doubtful pass leaves
+ * nothing of what was known before.  At worst a part is missing that is still somewhere. */
 kvg_err kvi_presence_put(struct kvg_presence *index, const struct kvi_page *page,
-    uint32_t part, unsigned add, unsigned drop, bool settle, unsigned *before_out)
+    uint32_t part, unsigned add, unsigned drop, enum kvi_settle settle,
+    unsigned *before_out)
 {
     struct kvi_slot slot;
     unsigned state = 0;
@@ -194,14 +200,18 @@ kvg_err kvi_presence_put(struct kvg_presence *index, const struct kvi_page *page
         if (!index->pass.active)
             state &= STATE_PRESENT;
     } else {
-        if (add == 0 && !settle)
+        if (add == 0 && settle == KVI_SETTLE_NOT)
             return KVG_OK;
         err = kvi_presence_table_add(index, page, &slot);
         if (err != KVG_OK)
             return err;
     }
     *before_out = state & STATE_PRESENT;
-    wanted = (state & ~drop) | add | (settle ? STATE_SETTLED : 0);
+    if (drop != 0 && (state & drop) == 0)
+        drop = STATE_PRESENT;
+    if (settle == KVI_SETTLE_EVENT && index->pass.doubtful && !(state & STATE_SETTLED))
+        drop = STATE_PRESENT;
+    wanted = (state & ~drop) | add | (settle != KVI_SETTLE_NOT ? STATE_SETTLED : 0);
     err = set_state(index, &slot, part, state, wanted);
     if (kvi_presence_parts_tally(&slot).pairs == 0 &&
         !kvi_presence_parts_settled(index, &slot))
@@ -209,11 +219,13 @@ kvg_err kvi_presence_put(struct kvg_presence *index, const struct kvi_page *page
     return err;
 }
 
-bool kvi_presence_pass_settles(
+enum kvi_settle kvi_presence_pass_settles(
     const struct kvg_presence *index, const struct kvi_space *space, uint64_t head)
 {
-    return index->pass.active && space->tenant == index->pass.tenant &&
-           !(index->pass.sweeping && head < index->pass.cursor);
+    bool settles = index->pass.active && space->tenant == index->pass.tenant &&
+                   !(index->pass.sweeping && head < index->pass.cursor);
+
+    return settles ? KVI_SETTLE_EVENT : KVI_SETTLE_NOT;
 }
 
 void kvi_presence_count_refusal(
@@ -322,8 +334,8 @@ bool kvg_presence_removed(struct kvg_presence *index, struct kvg_str tenant,
         index->pass.lossy = true;
         kvi_count(&index->counters.refused_memory, 1);
     }
-    kvi_count((before & drop) != 0 ? &index->counters.removed_applied
-                                   : &index->counters.removed_unknown,
+    kvi_count(
+        before != 0 ? &index->counters.removed_applied : &index->counters.removed_unknown,
         1);
     return true;
 }

@@ -84,6 +84,7 @@ struct model {
     uint8_t state[TENANTS][PREFIXES][KEYS][SUFFIXES_MAX];
     bool pass;
     bool cleared;
+    bool doubtful; /* The pass began with something lost. */
     uint32_t pass_tenant;
 };
 
@@ -146,11 +147,20 @@ static void settle(struct run *run, uint32_t tenant, uint8_t *state)
         *state |= STATE_SETTLED;
 }
 
+/* Media known before a listing that began in doubt give way to the first event in it. */
+static void doubt(struct run *run, uint32_t tenant, uint8_t *state)
+{
+    if (run->model.pass && run->model.doubtful && run->model.pass_tenant == tenant &&
+        !(*state & STATE_SETTLED))
+        *state &= (uint8_t)~STATE_PRESENT;
+}
+
 static void apply_stored(struct run *run, const struct op *op, uint32_t suffix)
 {
     char buffer[KVG_OBJECT_KEY_BYTES_MAX + 1];
     uint8_t *state = &run->model.state[op->tenant][op->prefix][op->key][suffix];
 
+    doubt(run, op->tenant, state);
     *state |= op->medium == KVG_MEDIUM_DISK ? STATE_DISK : STATE_CPU;
     settle(run, op->tenant, state);
     CHECK(kvg_presence_stored(run->index, kvi_str(TENANT[op->tenant]),
@@ -161,10 +171,13 @@ static void apply_removed(struct run *run, const struct op *op, uint32_t suffix)
 {
     char buffer[KVG_OBJECT_KEY_BYTES_MAX + 1];
     uint8_t *state = &run->model.state[op->tenant][op->prefix][op->key][suffix];
+    unsigned drop;
 
-    *state &= (uint8_t) ~(op->medium == KVG_MEDIUM_DISK      ? STATE_DISK
-                          : op->medium == KVG_MEDIUM_UNKNOWN ? STATE_PRESENT
-                                                             : STATE_CPU);
+    drop = op->medium == KVG_MEDIUM_DISK      ? STATE_DISK
+           : op->medium == KVG_MEDIUM_UNKNOWN ? STATE_PRESENT
+                                              : STATE_CPU;
+    doubt(run, op->tenant, state);
+    *state &= (uint8_t)((*state & drop) == 0 ? ~STATE_PRESENT : ~drop);
     settle(run, op->tenant, state);
     if (run->is_mutant && op->random % 8 == 0)
         return;
@@ -183,6 +196,8 @@ static void apply_listed(struct run *run, const struct op *op, uint32_t suffix)
     if (!model->cleared && !(*state & STATE_SETTLED)) {
         if (!(*state & STATE_PRESENT))
             *state |= STATE_CPU;
+        else if (model->doubtful && (*state & STATE_PRESENT) == STATE_PRESENT)
+            *state &= (uint8_t)~STATE_DISK;
         *state |= STATE_SETTLED;
     }
     CHECK(kvg_presence_listing_key(run->index, object_key(op, suffix, buffer)));
@@ -204,13 +219,18 @@ static void apply_cleared(struct run *run, const struct op *op)
 
 static void apply_begin(struct run *run, const struct op *op)
 {
-    kvg_err err = kvg_presence_listing_begin(run->index, kvi_str(TENANT[op->tenant]));
+    bool doubtful = op->random % 2 == 0;
+    kvg_err err;
 
+    kvg_presence_set_confidence(run->index, kvi_str(TENANT[op->tenant]),
+        doubtful ? KVG_CONFIDENCE_SUSPECT : KVG_CONFIDENCE_FRESH);
+    err = kvg_presence_listing_begin(run->index, kvi_str(TENANT[op->tenant]));
     CHECK_EQ(err, run->model.pass ? KVG_EBUSY : KVG_OK);
     if (err != KVG_OK)
         return;
     run->model.pass = true;
     run->model.cleared = false;
+    run->model.doubtful = doubtful;
     run->model.pass_tenant = op->tenant;
 }
 

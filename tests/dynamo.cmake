@@ -6,3 +6,5 @@ kvgraft_test(prop_dynamo
   SOURCES property/prop_dynamo.c support/seed_model.c ${seed_stream})
 kvgraft_test(prop_presence_vs_strings
   SOURCES property/prop_presence_vs_strings.c support/seed_model.c)
+kvgraft_test(test_seed_default
+  SOURCES unit/test_seed_default.c support/default_client.c ${seed_stream})

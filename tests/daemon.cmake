@@ -4,6 +4,9 @@ if(KVGRAFT_DAEMON)
   kvgraft_test(test_config SOURCES unit/test_config.c LIBRARIES kvgraft_daemon)
   kvgraft_test(test_scan SOURCES unit/test_scan.c LIBRARIES kvgraft_daemon)
 
+  kvgraft_test(test_daemon SOURCES unit/test_daemon.c support/rig.c
+    LIBRARIES kvgraft_daemon)
+
   kvgraft_fuzz(fuzz_http_response SOURCES fuzz/fuzz_http_response.c
     LIBRARIES kvgraft_net CORPUS http_response)
   kvgraft_fuzz(fuzz_scan SOURCES fuzz/fuzz_scan.c LIBRARIES kvgraft_daemon CORPUS scan)

@@ -22,9 +22,9 @@
 #define MISSING_SHOWN_MAX 16u
 
 static bool fail(struct kvd_request *request, enum kvd_counter counter, unsigned status,
-    const char *code, const char *field, const char *detail)
+    const char *code, const char *field, const char *predicate)
 {
-    kvd_problem(request, status, code, field, detail);
+    kvd_refuse(request, status, code, field, predicate);
     kvd_count(request->answerer->block, counter, 1);
     return false;
 }
@@ -40,9 +40,9 @@ static bool find_source(struct kvd_request *request, struct kvd_answer *answer)
         return true;
     if (request->snapshot == NULL || request->snapshot->source_count == 0)
         return fail(request, KVD_LOOKUPS_NO_SOURCE, 409, "no-source", "source",
-            "no source is configured: name one in the configuration or POST /register");
+            "is not configured: name one in the configuration, or POST /register");
     snprintf(detail, sizeof(detail),
-        "there is no source \"%.*s\"; GET /v1/sources lists them",
+        "\"%.*s\" does not exist; GET /v1/sources lists those that do",
         (int)(answer->params.source.bytes < 64 ? answer->params.source.bytes : 64),
         answer->params.source.data);
     return fail(request, KVD_LOOKUPS_NO_SOURCE, 404, "no-source", "source", detail);
@@ -122,7 +122,8 @@ static bool find_layout(struct kvd_request *request, struct kvd_answer *answer)
 
     if (index < 0 && answer->source->roster->view.layout_count == 0)
         return fail(request, KVD_LOOKUPS_NO_LAYOUT, 409, "no-layout", "layout",
-            "no usable worker has advertised a layout: set workers or workers_file, or "
+            "is not known: no usable worker has advertised one; set workers or "
+            "workers_file, or "
             "PUT /v1/workers");
     if (index < 0)
         return fail(request, KVD_LOOKUPS_NO_LAYOUT, 404, "no-layout",
@@ -232,10 +233,10 @@ static bool make_keys(struct kvd_request *request, struct kvd_answer *answer)
         pages = SIZE_MAX;
     if (pages == SIZE_MAX)
         return fail(request, KVD_LOOKUPS_BAD_REQUEST, 400, "limit", "http.pages_max",
-            "the prompt has more pages than http.pages_max allows");
+            "is less than the pages of this prompt");
     if (!reserve_keys(answerer, daemon->alloc, pages))
         return fail(request, KVD_LOOKUPS_NO_MEMORY, 503, "busy", "tokens",
-            "the page keys do not fit into memory");
+            "make more page keys than fit into memory");
     memo = memo_for(daemon, answerer, &answer->rule);
     if (memo != NULL) {
         made = kvg_page_memo_keys(
@@ -266,7 +267,7 @@ static bool find_keys(struct kvd_request *request, struct kvd_answer *answer)
             "are missing: an array of numbers, or page_keys as hex strings");
     if (scan->key_count > request->daemon->pages_max)
         return fail(request, KVD_LOOKUPS_BAD_REQUEST, 400, "limit", "http.pages_max",
-            "there are more page keys than http.pages_max allows");
+            "is less than the number of page keys given");
     answer->keys = scan->keys;
     answer->lookup.key_count = (uint32_t)scan->key_count;
     return true;
@@ -301,7 +302,7 @@ static bool ask_index(struct kvd_request *request, struct kvd_answer *answer)
 
     if (!reserve_ranges(answerer, request->daemon->alloc, lookup->key_count))
         return fail(request, KVD_LOOKUPS_NO_MEMORY, 503, "busy", "ranges",
-            "the ranges do not fit into memory");
+            "do not fit into memory");
     lookup->view = answer->tenant->views[answer->layout_index];
     lookup->keys = answer->keys;
     lookup->ranges = answerer->ranges;
@@ -342,7 +343,7 @@ static bool ask_dynamo(struct kvd_request *request, struct kvd_answer *answer)
         page_size == 0 ? 0 : (uint32_t)kvg_page_count(&answer->rule, scan->token_count);
     if (!reserve_ranges(answerer, request->daemon->alloc, lookup->key_count))
         return fail(request, KVD_LOOKUPS_NO_MEMORY, 503, "busy", "ranges",
-            "the ranges do not fit into memory");
+            "do not fit into memory");
     pthread_mutex_lock(&shared->dynamo_lock);
     answer->outcome = kvg_dynamo_check_blocks(shared->dynamo, scan->tokens,
         scan->token_count, page_size, space, answerer->ranges, answerer->range_capacity,

@@ -113,8 +113,7 @@ static kvg_err make_feed(struct kvd_daemon *daemon,
     if (daemon->feed_count == KVD_SOURCES_MAX)
         return kvi_fail_range(error, "sources", KVD_SOURCES_MAX + 1, 0, KVD_SOURCES_MAX);
     if (kvd_daemon_feed(daemon, kvi_str(config->name)) != NULL)
-        return kvi_fail(
-            error, KVG_EEXIST, "source", "a source of this name exists already");
+        return kvi_fail(error, KVG_EEXIST, "source", "exists already");
     err = kvd_feed_new(&context, config, error, &daemon->feeds[daemon->feed_count]);
     if (err == KVG_OK)
         daemon->feed_count++;
@@ -149,9 +148,10 @@ kvg_err kvd_daemon_remove_source(
     size_t at = 0;
 
     if (feed == NULL)
-        return kvi_fail(error, KVG_ENOENT, "source", "there is no source of this name");
+        return kvi_fail(error, KVG_ENOENT, "source", "does not exist");
     if (daemon->leaving_count == sizeof(daemon->leaving) / sizeof(daemon->leaving[0]))
-        return kvi_fail(error, KVG_EBUSY, "source", "too many are still leaving");
+        return kvi_fail(error, KVG_EBUSY, "source",
+            "cannot leave yet: too many are still on their way out");
     while (daemon->feeds[at] != feed)
         at++;
     kvd_feed_stop(feed);

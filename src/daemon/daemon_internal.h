@@ -133,6 +133,9 @@ struct kvd_request {
 /* Sets the answer; what was written to `out` before is dropped. */
 void kvd_problem(struct kvd_request *request, unsigned status, const char *code,
     const char *field, const char *detail);
+/* The same; the detail is "FIELD PREDICATE". */
+void kvd_refuse(struct kvd_request *request, unsigned status, const char *code,
+    const char *field, const char *predicate);
 void kvd_problem_error(struct kvd_request *request, const struct kvg_error *error);
 /* A parameter of the query string, or {NULL, 0}. */
 struct kvg_str kvd_query_value(const struct kvd_request *request, const char *name);

@@ -26,23 +26,6 @@ static uint64_t now_ms(const struct kvd_feed *feed)
     return kvn_loop_now_ms(feed->context.loop);
 }
 
-/* The hot numbers, after every batch. */
-static void update_atomics(struct kvd_feed *feed)
-{
-    struct kvd_shared *shared = &feed->shared;
-    uint32_t reasons = 0;
-
-    for (size_t i = 0; i < feed->tenant_count; i++) {
-        enum kvg_confidence confidence =
-            kvg_source_confidence(feed->source, kvi_str(feed->tenants[i]), &reasons);
-
-        atomic_store_explicit(&shared->tenant_reasons[i], reasons, memory_order_relaxed);
-        if (i == 0)
-            atomic_store_explicit(
-                &shared->confidence, (int)confidence, memory_order_relaxed);
-    }
-}
-
 void kvd_feed_update_board(struct kvd_feed *feed)
 {
     struct kvd_shared *shared = &feed->shared;
@@ -75,6 +58,27 @@ void kvd_feed_update_board(struct kvd_feed *feed)
     pthread_mutex_lock(&shared->board_lock);
     shared->board = board;
     pthread_mutex_unlock(&shared->board_lock);
+}
+
+/* The hot numbers, after every batch; the board too when what answers are worth has changed. */
+static void update_atomics(struct kvd_feed *feed)
+{
+    struct kvd_shared *shared = &feed->shared;
+    uint32_t reasons = 0;
+    bool changed = false;
+
+    for (size_t i = 0; i < feed->tenant_count; i++) {
+        enum kvg_confidence confidence =
+            kvg_source_confidence(feed->source, kvi_str(feed->tenants[i]), &reasons);
+
+        changed |= reasons != atomic_exchange_explicit(&shared->tenant_reasons[i],
+                                  reasons, memory_order_relaxed);
+        if (i == 0)
+            atomic_store_explicit(
+                &shared->confidence, (int)confidence, memory_order_relaxed);
+    }
+    if (changed)
+        kvd_feed_update_board(feed);
 }
 
 /* The state machine ------------------------------------------------------------------------ */

@@ -60,9 +60,17 @@ void kvd_problem(struct kvd_request *request, unsigned status, const char *code,
     request->content_type = "application/problem+json";
 }
 
+void kvd_refuse(struct kvd_request *request, unsigned status, const char *code,
+    const char *field, const char *predicate)
+{
+    char detail[320];
+
+    snprintf(detail, sizeof(detail), "%s %s", field, predicate);
+    kvd_problem(request, status, code, field, detail);
+}
+
 void kvd_problem_error(struct kvd_request *request, const struct kvg_error *error)
 {
-    char detail[sizeof(error->field) + sizeof(error->message) + 2];
     unsigned status = 500;
     const char *code = "internal";
 
@@ -98,8 +106,7 @@ void kvd_problem_error(struct kvd_request *request, const struct kvg_error *erro
     default:
         break;
     }
-    snprintf(detail, sizeof(detail), "%s %s", error->field, error->message);
-    kvd_problem(request, status, code, error->field, detail);
+    kvd_refuse(request, status, code, error->field, error->message);
 }
 
 struct kvg_str kvd_query_value(const struct kvd_request *request, const char *name)
@@ -309,7 +316,7 @@ static bool check_type(struct kvd_request *request)
     request->is_binary = strncasecmp(type, "application/octet-stream", 24) == 0;
     if (request->is_binary && (request->route->flags & KVD_BINARY) != 0)
         return true;
-    kvd_problem(request, 415, "content-type", "Content-Type",
+    kvd_refuse(request, 415, "content-type", "Content-Type",
         (request->route->flags & KVD_BINARY) != 0
             ? "is neither application/json nor application/octet-stream (u32 "
               "little-endian)"
@@ -342,7 +349,7 @@ static void begin_request(
     if (!find_route(request, method, path))
         return;
     if ((request->route->flags & KVD_NO_TOKEN) == 0 && !is_authorised(request)) {
-        kvd_problem(request, 401, "unauthorized", "Authorization",
+        kvd_refuse(request, 401, "unauthorized", "Authorization",
             "is not \"Bearer TOKEN\" with the token of this daemon");
         kvd_count(request->answerer->block, KVD_REFUSED_AUTH, 1);
         return;

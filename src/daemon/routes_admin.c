@@ -91,7 +91,7 @@ static bool set_layout(struct kvd_request *request, struct kvd_source_config *so
     }
     if (err == KVG_OK)
         return true;
-    kvd_problem(request, 503, "busy", "workers", "do not fit into memory");
+    kvd_refuse(request, 503, "busy", "workers", "do not fit into memory");
     return false;
 }
 
@@ -109,7 +109,7 @@ static bool read_registration(struct kvd_request *request, struct kvd_config *sc
     struct kvd_source_config *source = kvd_config_add_source(scratch, "", "", "");
 
     if (name.bytes == 0 || endpoint.bytes == 0) {
-        kvd_problem(request, 400, "missing-field",
+        kvd_refuse(request, 400, "missing-field",
             name.bytes == 0 ? "instance_id" : "endpoint",
             "is missing: instance_id and endpoint are needed");
         return false;
@@ -170,7 +170,7 @@ void kvd_route_unregister(struct kvd_request *request)
         return;
     name = member(request, NAMES);
     if (name.bytes == 0) {
-        kvd_problem(request, 400, "missing-field", "instance_id", "is missing");
+        kvd_refuse(request, 400, "missing-field", "instance_id", "is missing");
         return;
     }
     if (kvd_daemon_remove_source(request->daemon, name, &error) != KVG_OK) {
@@ -436,7 +436,7 @@ void kvd_route_dump(struct kvd_request *request)
     kvd_out_fini(&dumping.line);
     if (failed) {
         close(fd);
-        kvd_problem(request, 503, "busy", "/tmp", "has no room for the dump");
+        kvd_refuse(request, 503, "busy", "/tmp", "has no room for the dump");
         return;
     }
     request->file = fd;

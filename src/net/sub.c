@@ -279,6 +279,7 @@ static bool take_monitor_event(struct kvn_sub *sub)
     zmq_recv(sub->monitor, address, sizeof(address), ZMQ_DONTWAIT);
     switch (event) {
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        sub->reopen_ms = 0;
         set_connected(sub, true);
         break;
     case ZMQ_EVENT_DISCONNECTED:

@@ -24,7 +24,7 @@ import zmq
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 DATA = os.path.join(ROOT, "tests", "data", "mooncake")
-SHARED = os.path.join(os.path.dirname(ROOT), "shared")
+SHARED = os.environ.get("KVGRAFT_SHARED", os.path.join(os.path.dirname(ROOT), "shared"))
 
 LISTEN_TIMEOUT_S = 20
 
@@ -263,7 +263,8 @@ class Master:
 def object_keys(seed, pages, suffixes=("_0_k", "_0_v")):
     """Names of objects that look right, from a seed."""
     rng = random.Random(seed)
-    return [rng.randbytes(32).hex() + suffix for _ in range(pages) for suffix in suffixes]
+    return [key + suffix for key in (rng.randbytes(32).hex() for _ in range(pages))
+            for suffix in suffixes]
 
 
 class RemoteMaster:

@@ -8,3 +8,5 @@ kvgraft_test(prop_presence_vs_strings
   SOURCES property/prop_presence_vs_strings.c support/seed_model.c)
 kvgraft_test(test_seed_default
   SOURCES unit/test_seed_default.c support/default_client.c ${seed_stream})
+kvgraft_test(test_profiles
+  SOURCES unit/test_profiles.c support/default_client.c ${seed_stream})

@@ -106,6 +106,9 @@ bool kvi_take_pair(struct kvi_mp_cursor *cursor, uint64_t out[2]);
 /* "stored", "BlockStored", ... False if we do not know the word. */
 bool kvi_event_kind_of(struct kvg_str word, enum kvg_event_kind *out);
 
+/* 0, or the number of the first invariant (reader.c) that does not hold. */
+int kvi_event_reader_check(const struct kvg_event_reader *reader);
+
 /* Capitals and no small letters: in a tail, a locality. */
 bool kvi_word_is_capitals(struct kvg_str word);
 

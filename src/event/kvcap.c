@@ -13,11 +13,12 @@
  * Invariants:
  *
  *     K1  start <= end <= capacity; what is between start and end has not been handed out.
- *     K2  `offset` is the place in the file of the byte at start.
+ *     K2  `offset` is the place in the file of the byte at start; it is 0 until the magic was
+ *         seen, and each message moved it by 12 bytes or more.
  *     K3  The buffer doubles only when it is full of one message: what a length announces
- *         takes no memory before it has arrived.
+ *         takes no memory before it has arrived.  So it is 65,536 times a power of two.
  */
-#include <kvgraft/kvcap.h>
+#include "event/kvcap.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -305,6 +306,21 @@ kvg_err kvg_kvcap_stream_next(struct kvg_kvcap_stream *stream, struct kvg_error 
                 error, parsed, stream->messages, stream->offset, &front, bytes);
     }
     return err;
+}
+
+int kvi_kvcap_stream_check(const struct kvg_kvcap_stream *stream)
+{
+    uint64_t begun = stream->begun ? KVG_KVCAP_MAGIC_BYTES : 0;
+    size_t times = stream->capacity / STREAM_BYTES_MIN;
+
+    if (stream->start > stream->end || stream->end > stream->capacity)
+        return 1;
+    if (stream->offset < begun + stream->messages * 12)
+        return 2;
+    if (stream->capacity % STREAM_BYTES_MIN != 0 || times == 0 ||
+        (times & (times - 1)) != 0)
+        return 3;
+    return 0;
 }
 
 /* Writing --------------------------------------------------------------------------------- */

@@ -17,7 +17,7 @@
  *     R1  cursor <= end, and what next() handed out lies between payload and end.
  *     R2  A message is counted as a bad payload at most once; `broken` says it was.
  *     R3  events_left events and tail_values values stand between cursor and the batch's end,
- *         or the message is broken.
+ *         or the message is broken; so there are at least as many bytes.
  */
 #include "event/decode.h"
 
@@ -405,6 +405,18 @@ bool kvg_event_array_next_pair(struct kvg_event_array *array, uint64_t out[2])
         return false;
     cursor = (struct kvi_mp_cursor){array->data, array->data + array->bytes};
     return kvi_take_pair(&cursor, out) && advance(array, &cursor);
+}
+
+int kvi_event_reader_check(const struct kvg_event_reader *reader)
+{
+    if (reader->cursor > reader->end)
+        return 1;
+    if (reader->broken && (reader->active || reader->counts.bad_payloads == 0))
+        return 2;
+    if (reader->broken ? reader->events_left != 0
+                       : reader->events_left > (size_t)(reader->end - reader->cursor))
+        return 3;
+    return 0;
 }
 
 /* Media ----------------------------------------------------------------------------------- */

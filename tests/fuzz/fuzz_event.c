@@ -103,11 +103,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         compare_ways((struct kvi_mp_cursor){reader.cursor, reader.end}, &reader.limits);
     while (kvg_event_reader_next(&reader, &event)) {
         KVI_ASSERT(err == KVG_OK);
+        KVI_ASSERT(kvi_event_reader_check(&reader) == 0);
         check_event(&event, payload, &reader.limits);
         compare_ways((struct kvi_mp_cursor){reader.cursor, reader.end}, &reader.limits);
     }
     KVI_ASSERT(reader.counts.messages == 1 && reader.counts.bad_payloads <= 1);
     KVI_ASSERT(reader.broken == (reader.counts.bad_payloads == 1));
+    KVI_ASSERT(kvi_event_reader_check(&reader) == 0);
     KVI_ASSERT(!kvg_event_reader_next(&reader, &event));
     return 0;
 }

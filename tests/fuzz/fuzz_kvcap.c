@@ -5,8 +5,7 @@
  * readers must find the same messages and the same error, and what was read, written again,
  * must be the bytes it was read from. */
 #include "base/assert.h"
-
-#include <kvgraft/kvcap.h>
+#include "event/kvcap.h"
 
 #include <string.h>
 
@@ -86,6 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             memory_err = kvg_kvcap_read(&reader, &memory_error, &in_memory);
         stream_err = kvg_kvcap_stream_next(stream, &stream_error, &in_stream);
         KVI_ASSERT(memory_err == stream_err);
+        KVI_ASSERT(kvi_kvcap_stream_check(stream) == 0);
         if (memory_err != KVG_OK)
             break;
         compare_messages(&in_memory, &in_stream);

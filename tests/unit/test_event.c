@@ -309,6 +309,29 @@ TEST(no_bytes_at_all_are_no_batch)
     CHECK(!kvg_event_reader_next(&reader, &event));
 }
 
+/* The checker sees a mistake of each kind. */
+TEST(each_broken_invariant_of_a_reader_is_named)
+{
+    struct sample_payload payload = sample_payload("[5,['a','b'],0]");
+    struct kvg_event_reader reader;
+    struct kvg_event_reader wrong;
+
+    kvg_event_reader_init(&reader, NULL);
+    CHECK_EQ(kvi_event_reader_check(&reader), 0);
+    CHECK_EQ(kvg_event_reader_begin(&reader, payload.bytes, NULL), KVG_OK);
+    CHECK_EQ(kvi_event_reader_check(&reader), 0);
+    wrong = reader;
+    wrong.cursor = wrong.end + 1;
+    CHECK_EQ(kvi_event_reader_check(&wrong), 1);
+    wrong = reader;
+    wrong.broken = true;
+    CHECK_EQ(kvi_event_reader_check(&wrong), 2);
+    wrong = reader;
+    wrong.events_left = 100;
+    CHECK_EQ(kvi_event_reader_check(&wrong), 3);
+    sample_payload_fini(&payload);
+}
+
 TEST(an_empty_batch_has_no_events)
 {
     struct kvg_event_reader reader;
@@ -481,7 +504,8 @@ TEST_MAIN(RUN(three_frames_make_a_message), RUN(a_sequence_is_big_endian),
     RUN(a_payload_cut_anywhere_is_given_up_once),
     RUN(bytes_after_the_batch_make_the_payload_bad),
     RUN(what_is_no_batch_is_refused_with_a_reason), RUN(no_bytes_at_all_are_no_batch),
-    RUN(an_empty_batch_has_no_events), RUN(each_limit_is_named_and_refuses),
+    RUN(each_broken_invariant_of_a_reader_is_named), RUN(an_empty_batch_has_no_events),
+    RUN(each_limit_is_named_and_refuses),
     RUN(a_count_that_cannot_be_true_is_refused_at_once),
     RUN(nesting_without_end_is_skipped_without_recursion),
     RUN(a_store_event_as_an_array_has_key_tenant_and_group),

@@ -2,10 +2,9 @@
  * SPDX-FileCopyrightText: The kvgraft authors */
 
 /* Unit tests of the capture format: both readers must say the same, whole or cut. */
+#include "event/kvcap.h"
 #include "fault_alloc.h"
 #include "test.h"
-
-#include <kvgraft/kvcap.h>
 
 /* A file in memory, written and read in pieces. */
 struct memory_file {
@@ -238,6 +237,7 @@ TEST(a_read_that_failed_can_be_tried_again)
         if (err == KVG_ENOENT)
             break;
         CHECK(err == KVG_OK || err == KVG_EIO);
+        CHECK_EQ(kvi_kvcap_stream_check(stream), 0);
         if (err == KVG_OK)
             messages++;
         else

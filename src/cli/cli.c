@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+const char *kvc_program = "kvgraft";
+
 volatile sig_atomic_t kvc_stopped;
 
 static void on_signal(int number)

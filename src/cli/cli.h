@@ -23,6 +23,9 @@ int kvc_replay_main(int argc, char **argv);
 int kvc_demo_main(int argc, char **argv);
 int kvc_bench_main(int argc, char **argv);
 
+/* The program as it was called: what a person has to type. */
+extern const char *kvc_program;
+
 /* Ctrl-C and SIGTERM set `kvc_stopped`; a second one ends the process at once. */
 extern volatile sig_atomic_t kvc_stopped;
 void kvc_catch_signals(void);

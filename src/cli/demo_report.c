@@ -130,11 +130,12 @@ static void report_example(struct kvc_demo *demo)
     if (strcmp(demo->url, "http://127.0.0.1:7433") != 0)
         snprintf(url, sizeof(url), "--url %s ", demo->url);
     printf("\nAsk it yourself, from another terminal:\n\n");
-    printf("  kvgraft query %s%" PRIu32 "..%" PRIu32 "\n", url, first, last);
-    printf("  kvgraft query --explain %s%" PRIu32 "..%" PRIu32 "\n", url, first, last);
-    printf("  kvgraft watch %s\n", kvc_store_endpoint(demo->store));
+    printf("  %s query %s%" PRIu32 "..%" PRIu32 "\n", kvc_program, url, first, last);
+    printf("  %s query --explain %s%" PRIu32 "..%" PRIu32 "\n", kvc_program, url, first,
+        last);
+    printf("  %s watch %s\n", kvc_program, kvc_store_endpoint(demo->store));
     printf("  curl -s %s/metrics\n\n", demo->url);
-    printf("The daemon is at %s; Ctrl-C ends it.\n", demo->url);
+    printf("Its page is %s/; Ctrl-C ends it.\n", demo->url);
 }
 
 /* The daemon's numbers, once they have caught up: it writes them down a few times a second. */

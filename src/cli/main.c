@@ -104,6 +104,8 @@ int main(int argc, char **argv)
 {
     const struct command *command;
 
+    if (argc > 0 && argv[0][0] != '\0')
+        kvc_program = argv[0];
     if (argc < 2) {
         print_help(stderr);
         return KVC_MISUSED;

@@ -193,7 +193,7 @@ def test_demo_stays_up_and_can_be_asked_until_ctrl_c():
             line = process.stdout.readline().decode()
             assert line, process.stderr.read().decode()
             lines.append(line)
-        typed = next(line.split() for line in lines if line.strip().startswith("kvgraft query"))
+        typed = next(line.split() for line in lines if "kvgraft query" in line)
         code, out, err = run(*typed[1:])
         assert code == 0, err
         assert out.startswith("4 of 6 pages") and "fresh" in out

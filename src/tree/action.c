@@ -143,6 +143,13 @@ void kvi_actions_add_node(struct kvg_actions *actions, kvg_node_id node)
 
 kvg_err kvi_actions_move(struct kvg_actions *to, struct kvg_actions *from)
 {
+    if (to->count == 0 && to->alloc == from->alloc) {
+        struct kvg_actions spent = *to;
+        *to = *from;
+        *from = spent;
+        kvg_actions_clear(from);
+        return KVG_OK;
+    }
     if (kvi_actions_reserve(to, from->count, from->span_count, from->node_count) !=
         KVG_OK)
         return KVG_ENOMEM;

@@ -47,7 +47,7 @@ static void full_split(struct kvg_tree *tree, struct kvi_node *prefix,
 
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
         kvi_value_split(tree, &old->value[tier], at, &new->value[tier]);
-        new->lock[tier] = KVI_PLANTED(1) ? 0 : old->lock[tier];
+        new->lock[tier] = old->lock[tier];
     }
     new->session_refs = old->session_refs;
     new->uuid[KVG_TIER_HOST] = old->uuid[KVG_TIER_HOST];

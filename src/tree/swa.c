@@ -79,10 +79,9 @@ static void swa_split(struct kvg_tree *tree, struct kvi_node *prefix,
 
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
         kvi_value_split(tree, &old->value[tier], at, &new->value[tier]);
-        new->lock[tier] = KVI_PLANTED(2) ? 0 : old->lock[tier];
+        new->lock[tier] = old->lock[tier];
         new->uuid[tier] = old->uuid[tier];
-        if (!KVI_PLANTED(3))
-            old->uuid[tier] = 0;
+        old->uuid[tier] = 0;
     }
     new->session_refs = old->session_refs;
     if (belongs_in_host_list(prefix, slot)) {

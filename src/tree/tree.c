@@ -190,7 +190,8 @@ kvg_err kvg_tree_new(const struct kvg_alloc *alloc,
     tree->alloc = (struct kvg_alloc){counted_allocate, counted_release, tree};
     tree->options = *options;
     set_up(tree);
-    kvg_actions_init(&tree->insert.pending, &tree->alloc);
+    /* The caller's allocator, so that the list can change places with the caller's. */
+    kvg_actions_init(&tree->insert.pending, alloc);
     kvg_actions_init(&tree->transfer_scratch, &tree->alloc);
     err = kvi_tree_reserve_nodes(tree, 1, error);
     if (err == KVG_OK && options->events)

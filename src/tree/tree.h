@@ -69,12 +69,6 @@
 #include "base/assert.h"
 #include "base/fmt.h"
 
-/* Test builds plant one bug at a time, to see that it is caught.  0: none. */
-#ifndef KVI_PLANT
-#define KVI_PLANT 0
-#endif
-#define KVI_PLANTED(n) (KVI_PLANT == (n))
-
 typedef uint32_t kvi_ref; /* A node's place in the arena; 0 is nobody. */
 
 #define KVI_REF_BITS 26
@@ -566,7 +560,8 @@ void kvi_actions_add_spans2(struct kvg_actions *actions, const struct kvg_span *
     size_t count, uint64_t from, uint64_t length);
 void kvi_actions_add_node(struct kvg_actions *actions, kvg_node_id node);
 
-/* Moves everything from `from` to the end of `to`.  May fail; then both are as before. */
+/* Moves everything from `from` to the end of `to`.  Lists of one allocator change places when `to`
+ * is empty, which cannot fail; else, on failure, both are as before. */
 kvg_err kvi_actions_move(struct kvg_actions *to, struct kvg_actions *from);
 
 /* ---- list.c -------------------------------------------------------------------------------- */

@@ -343,6 +343,24 @@ TEST(a_failed_offload_is_tried_again_parents_first_in_one_action)
     kit_free(kit);
 }
 
+TEST(a_backup_names_ancestors_first)
+{
+    struct kit *kit = new_kit(1, FULL, 0);
+    kvg_tree_settings(kit->tree)->external_store = true;
+    kvg_tree_settings(kit->tree)->sparse_retention = true;
+
+    kit_insert(
+        kit, (struct kit_insert){.tokens = LIST(1), .slots = LIST(10), .chunked = true});
+    kit_insert(kit,
+        (struct kit_insert){
+            .tokens = LIST(1, 2), .slots = LIST(10, 11), .prev = 1, .chunked = true});
+    CHECK_STR(kit_insert(kit,
+                  (struct kit_insert){
+                      .tokens = LIST(1, 2, 3), .slots = LIST(10, 11, 12), .prev = 2}),
+        "backup(#2 #3 #4) => prefix 2 last #4");
+    kit_free(kit);
+}
+
 TEST(namespaces_part_at_the_first_page)
 {
     struct kit *kit = new_kit(2, FULL, 0);
@@ -534,7 +552,8 @@ TEST_MAIN(RUN(a_pending_offload_that_splits_twice_ends_in_three_stored_fragments
     RUN(a_cursor_inside_a_tombstone_splits_it),
     RUN(a_locked_tombstone_keeps_its_slots_and_takes_the_incoming_window),
     RUN(a_failed_offload_is_tried_again_parents_first_in_one_action),
-    RUN(namespaces_part_at_the_first_page), RUN(pairs_of_tokens_make_one_unit_less),
+    RUN(a_backup_names_ancestors_first), RUN(namespaces_part_at_the_first_page),
+    RUN(pairs_of_tokens_make_one_unit_less),
     RUN(offload_transfers_name_the_pages_and_slots_of_the_node),
     RUN(external_state_updates_are_atomic_and_path_scoped),
     RUN(a_failed_offload_does_not_take_back_what_a_load_confirmed))

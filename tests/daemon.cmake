@@ -6,6 +6,8 @@ if(KVGRAFT_DAEMON)
 
   kvgraft_test(test_daemon SOURCES unit/test_daemon.c support/rig.c
     LIBRARIES kvgraft_daemon)
+  set_tests_properties(test_daemon PROPERTIES ENVIRONMENT
+    "TSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/support/tsan.supp")
 
   kvgraft_fuzz(fuzz_http_response SOURCES fuzz/fuzz_http_response.c
     LIBRARIES kvgraft_net CORPUS http_response)

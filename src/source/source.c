@@ -474,6 +474,7 @@ kvg_err kvg_source_new(const struct kvg_alloc *alloc, struct kvg_presence *index
                                                : &source->options.event_limits);
     source->rng.state = source->options.seed;
     source->now_ms = now_ms;
+    source->stats.suspect_since_ms = now_ms;
     source->heard_ms = now_ms;
     source->checked_ms = now_ms;
     source->next_id = 1;

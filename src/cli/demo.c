@@ -221,6 +221,7 @@ int kvc_demo_main(int argc, char **argv)
     struct kvc_demo_options options = {0};
     struct kvc_demo demo = {.options = &options};
     struct kvg_error error = {0};
+    char text[KVC_ERROR_BYTES];
     int exit_code;
     int first = kvc_options(&USAGE, argc, argv, &options, &exit_code);
 
@@ -230,7 +231,7 @@ int kvc_demo_main(int argc, char **argv)
         return kvc_misused(&USAGE, "takes no arguments; \"%s\" is one", argv[first]);
     kvc_catch_signals();
     if (make(&demo, &error) != KVG_OK || run_workload(&demo, &error) != KVG_OK) {
-        exit_code = kvc_failed(&USAGE, "%s: %s", error.field, error.message);
+        exit_code = kvc_failed(&USAGE, "%s", kvc_error_text(&error, text));
     } else {
         kvc_demo_report(&demo);
         while (!options.exit && !kvc_stopped)

@@ -149,12 +149,13 @@ static int hash_tokens(const struct printer *printer, const struct kvg_page_rule
 {
     size_t key_count = kvg_page_count(rule, tokens->count);
     struct kvg_error error = {0};
+    char text[KVC_ERROR_BYTES];
     struct kvg_key *keys;
     struct kvg_key prior;
     bool has_prior;
 
     if (read_prior(printer->options, &prior, &has_prior, &error) != KVG_OK)
-        return kvc_misused(&USAGE, "%s: %s", error.field, error.message);
+        return kvc_misused(&USAGE, "%s", kvc_error_text(&error, text));
     keys = malloc((key_count + 1) * sizeof(*keys));
     if (keys == NULL)
         return kvc_failed(&USAGE, "out of memory for %zu keys", key_count);
@@ -180,6 +181,7 @@ int kvc_hash_main(int argc, char **argv)
     struct printer printer = {&options, NULL};
     struct kvg_page_rule rule;
     struct kvg_error error = {0};
+    char text[KVC_ERROR_BYTES];
     int exit_code;
     int first = kvc_options(&USAGE, argc, argv, &options, &exit_code);
 
@@ -192,12 +194,12 @@ int kvc_hash_main(int argc, char **argv)
         return kvc_misused(&USAGE, "--groups needs --layout");
     if (options.layout != NULL) {
         if (kvc_layout_arg(options.layout, &error, &workers, &printer.layout) != KVG_OK)
-            return kvc_misused(&USAGE, "--layout: %s: %s", error.field, error.message);
+            return kvc_misused(&USAGE, "--layout: %s", kvc_error_text(&error, text));
         rule = kvg_layout_rule(printer.layout);
     }
     if (kvc_tokens_of_arguments(&tokens, argv + first, argc - first, options.file,
             (enum kvc_token_format)options.format, &error) != KVG_OK)
-        exit_code = kvc_misused(&USAGE, "%s: %s", error.field, error.message);
+        exit_code = kvc_misused(&USAGE, "%s", kvc_error_text(&error, text));
     else
         exit_code = hash_tokens(&printer, &rule, &tokens);
     kvc_tokens_fini(&tokens);

@@ -62,6 +62,24 @@ int kvc_failed(const struct kvc_usage *usage, const char *format, ...)
     return KVC_FAILED;
 }
 
+const char *kvc_error_text(const struct kvg_error *error, char out[KVC_ERROR_BYTES])
+{
+    static const char *const VERBS[] = {"is ", "are ", "has ", "have ", "holds "};
+    size_t field_bytes = strlen(error->field);
+    const char *between = ": ";
+    size_t i;
+
+    for (i = 0; i < KVC_COUNT(VERBS); i++) {
+        if (strncmp(error->message, VERBS[i], strlen(VERBS[i])) == 0)
+            between = " ";
+    }
+    if (field_bytes == 0 || strncmp(error->message, error->field, field_bytes) == 0)
+        snprintf(out, KVC_ERROR_BYTES, "%s", error->message);
+    else
+        snprintf(out, KVC_ERROR_BYTES, "%s%s%s", error->field, between, error->message);
+    return out;
+}
+
 static bool equal_ignoring_case(const char *a, const char *b)
 {
     for (; *a != '\0' && *b != '\0'; a++, b++) {

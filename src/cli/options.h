@@ -92,4 +92,9 @@ bool kvc_option_set(const struct kvc_option *option, const char *text, void *val
 int kvc_misused(const struct kvc_usage *usage, const char *format, ...) KVG_PRINTF(2, 3);
 int kvc_failed(const struct kvc_usage *usage, const char *format, ...) KVG_PRINTF(2, 3);
 
+/* An error as a sentence: "page_size is missing", "tokens: more than the allowed ...", with the
+ * field once even where the message names it too.  Returns `out`. */
+#define KVC_ERROR_BYTES (sizeof(struct kvg_error))
+const char *kvc_error_text(const struct kvg_error *error, char out[KVC_ERROR_BYTES]);
+
 #endif

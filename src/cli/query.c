@@ -316,6 +316,7 @@ static int ask(const struct query_options *options, const struct kvc_tokens *tok
         .body = {(const char *)tokens->ids, tokens->count * sizeof(*tokens->ids)}};
     struct kvc_http_answer answer;
     struct kvg_error error = {0};
+    char text[KVC_ERROR_BYTES];
     struct kvc_http *http;
     struct path path;
     int exit_code;
@@ -327,7 +328,7 @@ static int ask(const struct query_options *options, const struct kvc_tokens *tok
     if (kvc_http_new(&http_options, &error, &http) != KVG_OK)
         return kvc_misused(&USAGE, "--url: %s", error.message);
     if (kvc_http_ask(http, &request, &answer, &error) != KVG_OK)
-        exit_code = kvc_failed(&USAGE, "%s: %s", error.field, error.message);
+        exit_code = kvc_failed(&USAGE, "%s", kvc_error_text(&error, text));
     else
         exit_code = show(options, &answer);
     kvc_http_free(http);
@@ -339,6 +340,7 @@ int kvc_query_main(int argc, char **argv)
     struct query_options options = {0};
     struct kvc_tokens tokens = {0};
     struct kvg_error error = {0};
+    char text[KVC_ERROR_BYTES];
     int exit_code;
     int first = kvc_options(&USAGE, argc, argv, &options, &exit_code);
 
@@ -348,7 +350,7 @@ int kvc_query_main(int argc, char **argv)
         return kvc_misused(&USAGE, "give tokens, or --file");
     if (kvc_tokens_of_arguments(&tokens, argv + first, argc - first, options.file,
             (enum kvc_token_format)options.format, &error) != KVG_OK)
-        exit_code = kvc_misused(&USAGE, "%s: %s", error.field, error.message);
+        exit_code = kvc_misused(&USAGE, "%s", kvc_error_text(&error, text));
     else
         exit_code = ask(&options, &tokens);
     kvc_tokens_fini(&tokens);

@@ -119,11 +119,12 @@ static int record_to(FILE *file, const char *path, const char *endpoint,
         .queue_messages = 100000};
     struct recording recording = {.file = file};
     struct kvg_error error = {0};
+    char text[KVC_ERROR_BYTES];
     struct kvc_stream *stream;
     bool good;
 
     if (kvc_stream_subscribe(&stream_options, &error, &stream) != KVG_OK)
-        return kvc_failed(&RECORD, "%s: %s", error.field, error.message);
+        return kvc_failed(&RECORD, "%s", kvc_error_text(&error, text));
     kvc_catch_signals();
     good = kvg_kvcap_write_begin(write_file, file) == KVG_OK &&
            record_stream(&recording, stream, options);
@@ -219,6 +220,7 @@ static int replay_to(struct kvg_kvcap_stream *capture, struct kvc_stream *stream
     struct kvg_kvcap_message message;
     struct kvc_progress progress;
     struct kvg_error error = {0};
+    char text[KVC_ERROR_BYTES];
     uint64_t messages = 0;
     uint64_t began;
     kvg_err err = KVG_OK;
@@ -249,7 +251,7 @@ static int replay_to(struct kvg_kvcap_stream *capture, struct kvc_stream *stream
             (double)(kvc_now_ns() - began) / 1e9);
     wait_until(kvc_now_ns() + options->linger_ms * 1000000);
     if (err != KVG_OK && err != KVG_ENOENT)
-        return kvc_failed(&REPLAY, "%s: %s", error.field, error.message);
+        return kvc_failed(&REPLAY, "%s", kvc_error_text(&error, text));
     return KVC_FINE;
 }
 
@@ -258,6 +260,7 @@ int kvc_replay_main(int argc, char **argv)
     struct replay_options options = {0};
     struct kvc_stream_options stream_options = {0};
     struct kvg_error error = {0};
+    char text[KVC_ERROR_BYTES];
     struct kvg_kvcap_stream *capture = NULL;
     struct kvc_stream *stream = NULL;
     int exit_code;
@@ -276,7 +279,7 @@ int kvc_replay_main(int argc, char **argv)
     if (kvg_kvcap_stream_new(kvg_alloc_default(), read_file, file, &capture) != KVG_OK) {
         kvc_failed(&REPLAY, "out of memory");
     } else if (kvc_stream_publish(&stream_options, &error, &stream) != KVG_OK) {
-        kvc_failed(&REPLAY, "%s: %s", error.field, error.message);
+        kvc_failed(&REPLAY, "%s", kvc_error_text(&error, text));
     } else {
         kvc_catch_signals();
         if (!options.common.quiet)

@@ -138,6 +138,7 @@ int kvc_watch_main(int argc, char **argv)
     struct watch_options options = {0};
     struct kvc_stream_options stream_options = {0};
     struct kvg_error error = {0};
+    char text[KVC_ERROR_BYTES];
     struct kvc_stream *stream;
     struct kvc_watch watch;
     int exit_code;
@@ -151,7 +152,7 @@ int kvc_watch_main(int argc, char **argv)
     stream_options.topic = options.topic;
     stream_options.message_bytes_max = options.message_bytes_max;
     if (kvc_stream_subscribe(&stream_options, &error, &stream) != KVG_OK)
-        return kvc_failed(&USAGE, "%s: %s", error.field, error.message);
+        return kvc_failed(&USAGE, "%s", kvc_error_text(&error, text));
 
     kvc_catch_signals();
     kvc_watch_init(&watch, &options.common, argv[first]);

@@ -75,8 +75,9 @@ KVG_API void kvg_presence_cleared(struct kvg_presence *index, struct kvg_str ten
  * key is added, as a part in CPU memory, unless it is known on some medium or an event since the
  * beginning spoke of it (then the event knows better); at the end every part of the tenant that
  * neither the listing nor an event named is dropped.  One listing at a time (KVG_EBUSY); a
- * listing that is given up leaves what it added, and drops nothing.  The work of the end is done in steps, so that no call takes long:
- * kvg_presence_listing_end() looks at `slot_max` slots and returns true when it is done. */
+ * listing that is given up leaves what it added, and drops nothing.  The work of the end is
+ * done in steps, so that no call takes long: kvg_presence_listing_end() looks at `slot_max`
+ * slots and returns true when it is done. */
 struct kvg_presence_listing_result {
     uint64_t listed;  /* Keys given that parsed. */
     uint64_t foreign; /* Keys given that did not. */
@@ -208,8 +209,8 @@ KVG_API void kvg_presence_lookup(
  * range_max >= range_count. */
 KVG_API uint32_t kvg_lookup_hits_beyond(const struct kvg_lookup *lookup, uint32_t page);
 
-/* One page in detail, for `explain`: bit p % 8 of byte p / 8 is part p of the view's layout.  Returns
- * whether the index knows the page at all.  `bits_bytes` is the room in each. */
+/* One page in detail, for `explain`: bit p % 8 of byte p / 8 is part p of the view's layout.
+ * Returns whether the index knows the page at all.  `bits_bytes` is the room in each. */
 KVG_API bool kvg_presence_page_parts(struct kvg_presence_reader *reader,
     const struct kvg_presence_view *view, const struct kvg_key *key, uint8_t *cpu_bits,
     uint8_t *disk_bits, size_t bits_bytes);

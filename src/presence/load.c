@@ -228,8 +228,8 @@ static kvg_err load_word(struct loader *loader, const struct loaded_space *loade
             return fail(loader, KVG_EFORMAT, "a part in the dump has no suffix");
         if (loaded->space == NULL || loaded->parts[part] == PART_REFUSED)
             continue;
-        err =
-            kvi_presence_put(index, page, loaded->parts[part], medium, 0, KVI_SETTLE_NOT, &before);
+        err = kvi_presence_put(
+            index, page, loaded->parts[part], medium, 0, KVI_SETTLE_NOT, &before);
         if (err != KVG_OK)
             kvi_presence_count_refusal(index, &index->counters.refused_memory, err);
     }

@@ -39,7 +39,7 @@
 
 #else /* KVT_NO_CMOCKA */
 
-struct kvt_test {
+struct CMUnitTest {
     const char *name;
     void (*run)(void **state);
 };
@@ -52,24 +52,36 @@ static inline void kvt_check(bool good, const char *text, const char *file, int 
     }
 }
 
-#define TEST(name) static void name(void **test_state_unused)
-#define RUN(name)   \
-    {               \
-#name, name \
+static inline int kvt_run(const struct CMUnitTest *tests, size_t test_count,
+    int (*set_up)(void **), int (*tear_down)(void **))
+{
+    void *state = NULL;
+    size_t i;
+
+    if (set_up != NULL && set_up(&state) != 0)
+        return 1;
+    for (i = 0; i < test_count; i++) {
+        printf("%s\n", tests[i].name);
+        fflush(stdout);
+        tests[i].run(&state);
     }
-#define TEST_MAIN(...)                                           \
-    int main(void)                                               \
-    {                                                            \
-        const struct kvt_test tests[] = {__VA_ARGS__};           \
-        size_t i;                                                \
-                                                                 \
-        for (i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) { \
-            printf("%s\n", tests[i].name);                       \
-            fflush(stdout);                                      \
-            tests[i].run(NULL);                                  \
-        }                                                        \
-        printf("%u tests passed\n", (unsigned)i);                \
-        return 0;                                                \
+    printf("%u tests passed\n", (unsigned)test_count);
+    return tear_down == NULL ? 0 : tear_down(&state);
+}
+
+#define TEST(name) static void name(void **test_state_unused)
+#define RUN(test)                    \
+    {                                \
+        .name = #test, .run = (test) \
+    }
+#define cmocka_unit_test(name) RUN(name)
+#define cmocka_run_group_tests(tests, set_up, tear_down) \
+    kvt_run((tests), sizeof(tests) / sizeof((tests)[0]), (set_up), (tear_down))
+#define TEST_MAIN(...)                                    \
+    int main(void)                                        \
+    {                                                     \
+        const struct CMUnitTest tests[] = {__VA_ARGS__};  \
+        return cmocka_run_group_tests(tests, NULL, NULL); \
     }
 
 #define CHECK(condition) kvt_check((condition), #condition, __FILE__, __LINE__)
@@ -83,9 +95,19 @@ static inline void kvt_check(bool good, const char *text, const char *file, int 
     kvt_check(memcmp((actual), (expected), (bytes)) == 0, #actual " is not " #expected, \
         __FILE__, __LINE__)
 #define assert_true(condition) CHECK(condition)
+#define assert_non_null(pointer) CHECK((pointer) != NULL)
 #define assert_int_equal(actual, expected) CHECK_EQ(actual, expected)
+#define assert_int_not_equal(actual, expected) CHECK((actual) != (expected))
+#define assert_string_equal(actual, expected) CHECK_STR(actual, expected)
+#define assert_memory_equal(actual, expected, bytes) CHECK_MEM(actual, expected, bytes)
+#define print_message(...) printf(__VA_ARGS__)
 #define fail_msg(...) \
     (fprintf(stderr, __VA_ARGS__), kvt_check(false, "failed", __FILE__, __LINE__))
+#define skip()           \
+    do {                 \
+        puts("skipped"); \
+        return;          \
+    } while (0)
 
 #endif
 

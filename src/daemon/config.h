@@ -69,6 +69,7 @@ struct kvd_config {
     uint64_t http_threads;
     uint64_t http_connections_max;
     uint64_t http_body_bytes_max;
+    uint64_t http_bodies_bytes_max; /* Of all requests under way. */
     uint64_t http_timeout_ms;
     uint64_t http_pages_max; /* Pages a lookup may ask for. */
     uint64_t memo_bytes_max; /* Page-key memo of one HTTP thread. */

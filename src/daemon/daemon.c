@@ -104,6 +104,8 @@ static kvg_err make_feed(struct kvd_daemon *daemon,
         .resolver = daemon->resolver,
         .log = daemon->log,
         .dump_path = daemon->config.dump_path,
+        /* Later on, the name may be of another store. */
+        .loads_dump = !daemon->thread_runs,
         .seat_count = daemon->answerer_count,
         .random_u64 = random_u64,
         .on_changed = on_changed,

@@ -81,7 +81,8 @@ struct kvd_daemon {
     size_t requests; /* Under way. */
     bool closing;
     atomic_uint_least64_t body_bytes_max;
-    uint64_t pages_max; /* These do not change while it runs. */
+    atomic_uint_least64_t bodies_bytes; /* Held by all requests. */
+    uint64_t pages_max;                 /* These do not change while it runs. */
     uint64_t memo_bytes_max;
     uint64_t memo_seed;
     atomic_bool dumping;

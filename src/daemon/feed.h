@@ -24,6 +24,7 @@ struct kvd_feed_context {
     struct kvn_resolver *resolver;
     struct kvd_log *log;
     const char *dump_path; /* Empty: none. */
+    bool loads_dump;       /* A new feed begins with what its dump holds. */
     size_t seat_count;     /* Threads that answer. */
     uint64_t (*random_u64)(void);
     void (*on_changed)(void *context); /* The feed's views differ: publish again. */

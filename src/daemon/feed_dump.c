@@ -101,7 +101,7 @@ void kvd_feed_load(struct kvd_feed *feed)
     FILE *file;
     kvg_err err;
 
-    if (!path_of(feed, "", path))
+    if (!feed->context.loads_dump || !path_of(feed, "", path))
         return;
     file = fopen(path, "rbe");
     if (file == NULL) {

@@ -16,7 +16,8 @@
  *     W1  A thread that answers has a seat of its own, given at its first request.
  *     W2  Every suspended request is resumed: at stop, new ones are refused and the loop turns
  *         until none is left.
- *     W3  A body never grows beyond the limit; the rest of a larger one is read and dropped.
+ *     W3  A body never grows beyond its limit, nor all bodies together beyond theirs; the rest of
+ *         what is refused is read and dropped.
  */
 #include "daemon/daemon_internal.h"
 
@@ -200,6 +201,12 @@ static struct kvd_answerer *own_answerer(struct kvd_daemon *daemon)
     return seat_answerer;
 }
 
+static void drop_body(struct kvd_request *request)
+{
+    atomic_fetch_sub(&request->daemon->bodies_bytes, request->body.bytes);
+    kvd_out_fini(&request->body);
+}
+
 static void free_request(struct kvd_request *request)
 {
     struct kvd_daemon *daemon = request->daemon;
@@ -207,7 +214,7 @@ static void free_request(struct kvd_request *request)
     if (request->file >= 0)
         close(request->file);
     json_decref(request->json);
-    kvd_out_fini(&request->body);
+    drop_body(request);
     kvd_out_fini(&request->out);
     KVI_FREE(daemon->alloc, request);
     pthread_mutex_lock(&daemon->http_lock);
@@ -362,17 +369,33 @@ static void begin_request(
         refuse_large(request);
 }
 
+static void refuse_busy(struct kvd_request *request)
+{
+    kvd_refuse(request, 503, "busy", "http.bodies_bytes_max",
+        "is reached by the requests under way; try again");
+    kvd_count(request->answerer->block, KVD_REFUSED_BUSY, 1);
+    request->is_refused = true;
+}
+
 static void take_body(struct kvd_request *request, const char *data, size_t bytes)
 {
     if (request->is_refused) /* W3 */
         return;
     if (request->body.bytes + bytes > atomic_load(&request->daemon->body_bytes_max)) {
         refuse_large(request);
-        kvd_out_fini(&request->body);
+        drop_body(request);
+        return;
+    }
+    if (atomic_load(&request->daemon->bodies_bytes) + bytes >
+        request->daemon->config.http_bodies_bytes_max) {
+        refuse_busy(request);
+        drop_body(request);
         return;
     }
     kvd_count(request->answerer->block, KVD_BODY_BYTES, bytes);
     kvd_out_bytes(&request->body, data, bytes);
+    if (!request->body.failed)
+        atomic_fetch_add(&request->daemon->bodies_bytes, bytes);
 }
 
 static void run_here(struct kvd_request *request)

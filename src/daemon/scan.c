@@ -180,39 +180,53 @@ static bool skip_value(struct cursor *c)
 
 /* Tokens ----------------------------------------------------------------------------------- */
 
+/* Reads one number at *at, at most `end`; *at stands behind it.  False if there is none, or if it
+ * is not a token. */
+static inline bool read_token(const char **at, const char *end, uint32_t *out)
+{
+    const char *c = *at;
+    const char *first = c;
+    uint64_t value = 0;
+
+    while (c < end && (unsigned char)(*c - '0') <= 9 && value <= UINT32_MAX)
+        value = value * 10 + (uint64_t)(*c++ - '0');
+    *at = c;
+    *out = (uint32_t)value;
+    return c != first && value <= UINT32_MAX && (*first != '0' || c - first == 1);
+}
+
+/* The loop of a long prompt: in the common case three comparisons a token beside its digits. */
 static kvg_err take_tokens(struct kvd_scan *scan, struct cursor *c, struct kvg_str member)
 {
-    size_t index = 0;
+    size_t first = scan->token_count;
 
     if (!take(c, '['))
         return refuse_element(c, KVG_EFORMAT, member, 0, "is not in an array");
     scan->has_tokens = true;
     if (take(c, ']'))
         return KVG_OK;
-    do {
-        uint64_t value = 0;
-        const char *first;
+    for (;;) {
+        uint32_t token;
 
-        skip_blanks(c);
-        first = c->at;
-        while (c->at < c->end && *c->at >= '0' && *c->at <= '9' && value <= UINT32_MAX) {
-            value = value * 10 + (uint64_t)(*c->at - '0');
-            c->at++;
-        }
-        if (c->at == first || value > UINT32_MAX ||
-            (c->at < c->end && strchr(" \n\t\r,]", *c->at) == NULL) ||
-            (*first == '0' && c->at - first > 1))
-            return refuse_element(c, KVG_EFORMAT, member, index,
+        if (c->at < c->end && *c->at <= ' ')
+            skip_blanks(c);
+        if (!read_token(&c->at, c->end, &token))
+            return refuse_element(c, KVG_EFORMAT, member, scan->token_count - first,
                 "is not a whole number; allowed is 0 to 4294967295");
-        if (!grow_tokens(scan, scan->token_count + 1))
+        if (scan->token_count == scan->token_capacity &&
+            !grow_tokens(scan, scan->token_count + 1))
             return no_memory(c->error);
-        scan->tokens[scan->token_count++] = (uint32_t)value;
-        index++;
-    } while (take(c, ','));
-    if (!take(c, ']'))
-        return refuse_element(
-            c, KVG_EFORMAT, member, index, "is where the array breaks off");
-    return KVG_OK;
+        scan->tokens[scan->token_count++] = token;
+        if (c->at < c->end && *c->at == ',') {
+            c->at++;
+            continue;
+        }
+        if (take(c, ']'))
+            return KVG_OK;
+        if (!take(c, ','))
+            return refuse_element(c, KVG_EFORMAT, member, scan->token_count - first - 1,
+                "is not a whole number, or is where the array breaks off");
+    }
 }
 
 static kvg_err take_keys(struct kvd_scan *scan, struct cursor *c, struct kvg_str member)

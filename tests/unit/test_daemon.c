@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: The kvgraft authors */
 
 /* Tests of the whole daemon in this process: a store that publishes, a client that asks. */
+#include "daemon/config_table.h"
 #include "net/loop.h"
 #include "rig.h"
 #include "test.h"
@@ -480,6 +481,52 @@ TEST(answers_go_on_while_sources_and_workers_change)
     end(&rig);
 }
 
+static char *read_text(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    char *text = calloc(1, 1 << 20);
+
+    assert_non_null(file);
+    assert_non_null(text);
+    CHECK(fread(text, 1, (1 << 20) - 1, file) > 0);
+    fclose(file);
+    return text;
+}
+
+TEST(every_metric_and_every_key_stands_in_the_manual)
+{
+    struct rig rig;
+    struct answer answer;
+    char *manual = read_text(KVG_TEST_DATA "/../../docs/operations.md");
+    char wanted[128];
+    size_t metrics = 0;
+
+    make(&rig);
+    start(&rig);
+    CHECK(ask(rig.port, "GET", "/metrics", "", &answer));
+    for (char *at = strstr(answer.body, "# HELP "); at != NULL;
+         at = strstr(at, "# HELP ")) {
+        at += 7;
+        snprintf(wanted, sizeof(wanted), "| `%.*s` |", (int)strcspn(at, " "), at);
+        if (strstr(manual, wanted) == NULL)
+            fail_msg("docs/operations.md lacks %s", wanted);
+        metrics++;
+    }
+    CHECK(metrics > 40);
+    answer_free(&answer);
+    for (size_t i = 0; i < KVD_KEY_COUNT + KVD_SOURCE_KEY_COUNT; i++) {
+        const struct kvd_key *key =
+            i < KVD_KEY_COUNT ? &KVD_KEYS[i] : &KVD_SOURCE_KEYS[i - KVD_KEY_COUNT];
+
+        snprintf(wanted, sizeof(wanted), "| `%s.%s` |",
+            key->group != NULL ? key->group : "sources[]", key->name);
+        if (strstr(manual, wanted) == NULL)
+            fail_msg("docs/operations.md lacks %s", wanted);
+    }
+    free(manual);
+    end(&rig);
+}
+
 TEST(a_daemon_that_cannot_start_says_why)
 {
     struct rig rig;
@@ -512,4 +559,5 @@ TEST_MAIN(RUN(a_stored_page_is_found_and_a_removed_part_ends_the_prefix),
     RUN(the_other_profile_answers_like_the_client_it_is_named_after),
     RUN(rubbish_is_counted_and_changes_nothing),
     RUN(answers_go_on_while_sources_and_workers_change),
+    RUN(every_metric_and_every_key_stands_in_the_manual),
     RUN(a_daemon_that_cannot_start_says_why))

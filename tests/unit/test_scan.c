@@ -71,7 +71,7 @@ TEST(a_bad_token_is_named_by_its_place)
     expect_refused("{\"tokens\":[1,2,\"3\"]}", "tokens[2]");
     expect_refused("{\"tokens\":[01]}", "tokens[0]");
     expect_refused("{\"tokens\":[1,]}", "tokens[1]");
-    expect_refused("{\"tokens\":[1", "tokens[1]");
+    expect_refused("{\"tokens\":[1", "tokens[0]");
     expect_refused("{\"tokens\":7}", "tokens[0]");
     expect_refused("{\"page_keys\":[7]}", "page_keys[0]");
     expect_refused("{\"page_keys\":[\"ab\"]}", "page_keys[0]");

@@ -525,14 +525,18 @@ KVG_API size_t kvg_tree_dump(
 KVG_API KVG_MUST_CHECK kvg_err kvg_tree_backfill_page_keys(
     struct kvg_tree *tree, uint64_t *filled_out);
 
-/* What to write for one component of a node.  Arrays are the tree's, until the next call. */
+/* What to move for one component.  Arrays that the tree fills in are its own, until it builds the
+ * next transfers. */
 struct kvg_tree_transfer {
     uint32_t component;
     bool trailing_pages; /* Keys are the last pages only (SWA). */
     const struct kvg_key *keys;
     size_t key_count;
-    const struct kvg_span *spans; /* Device slots of those pages. */
+    const struct kvg_span
+        *spans; /* Device slots of those pages; to the host tier, see there. */
     size_t span_count;
+    const kvg_node_id *nodes; /* Host tier: whose values they are, from the root down. */
+    size_t node_count;
 };
 
 /* The transfers that offload `node` to the external store; at most KVG_COMPONENT_MAX.  0 in
@@ -589,6 +593,76 @@ KVG_API uint64_t kvg_tree_first_awaited(
  * find all of them on device, as it is.  flags[0] is always 1.  Changes nothing in the tree. */
 KVG_API void kvg_tree_usable_pages(const struct kvg_tree *tree,
     const struct kvg_tree_key *key, int32_t *flags, size_t flag_count);
+
+/* ---- Host tier ----------------------------------------------------------------------------
+ * Writing: build, copy device slots to host slots, commit with the host slots in the same order,
+ * lock the node, mark; when the copy is done, finish and unlock.  Loading back: build, copy host
+ * slots to device slots, commit with the device slots; when the copy is done, finish. */
+
+/* What a prefetch found below `anchor`: `key` starts where the anchor ends. */
+struct kvg_tree_host_insert {
+    size_t struct_bytes;
+    kvg_node_id anchor;
+    struct kvg_tree_key key;
+    const struct kvg_span *value; /* Host slots, a unit each. */
+    size_t value_count;
+    const struct kvg_key *page_keys; /* One a page; NULL: not known. */
+};
+struct kvg_tree_host_inserted {
+    size_t struct_bytes;
+    uint64_t
+        prefix_length; /* Units that were there; their host slots stay the caller's. */
+    uint64_t total_length;
+    kvg_node_id node; /* The node that holds the end on host, or KVG_NODE_NONE. */
+    bool dropped; /* Write-through: the parent has no host copy, so nothing was added. */
+};
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_insert_host(struct kvg_tree *tree,
+    const struct kvg_tree_host_insert *insert, struct kvg_actions *actions,
+    struct kvg_tree_host_inserted *out, struct kvg_error *error);
+
+/* What of `node` has no host copy: device slots by component, at most KVG_COMPONENT_MAX
+ * transfers.  SWA's may cover ancestors inside the window. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_write_build(struct kvg_tree *tree,
+    kvg_node_id node, struct kvg_tree_transfer *out, size_t *count_out,
+    struct kvg_error *error);
+
+/* The same transfers with host slots in `spans`. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_write_commit(struct kvg_tree *tree,
+    const struct kvg_tree_transfer *transfers, size_t count, struct kvg_error *error);
+
+/* Marks nodes as being written under `ack` and sorts them, ancestors first.  KVG_ESTATE if one is
+ * pending under another ack; then nothing is marked. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_write_mark(struct kvg_tree *tree,
+    kvg_node_id *nodes, size_t node_count, kvg_node_id ack, struct kvg_error *error);
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_write_finish(struct kvg_tree *tree,
+    const kvg_node_id *nodes, size_t node_count, kvg_node_id ack,
+    struct kvg_error *error);
+
+/* What has to come back to device so that `node` can be used: host slots by component.  Nothing
+ * while another load covers one of the nodes. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_load_build(struct kvg_tree *tree,
+    kvg_node_id node, struct kvg_tree_transfer *out, size_t *count_out,
+    struct kvg_error *error);
+
+/* The same transfers with device slots in `spans`. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_load_commit(struct kvg_tree *tree,
+    kvg_node_id node, const struct kvg_tree_transfer *transfers, size_t count,
+    struct kvg_actions *actions, struct kvg_error *error);
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_load_finish(
+    struct kvg_tree *tree, kvg_node_id node, struct kvg_error *error);
+
+/* The parts of units [start, end) of `key` whose nodes lack a window on device, joined; at most
+ * `range_max` are written, and how many there are is returned. */
+KVG_API size_t kvg_tree_window_gaps(const struct kvg_tree *tree,
+    const struct kvg_tree_key *key, uint64_t start, uint64_t end,
+    struct kvg_tree_range *ranges, size_t range_max);
+
+/* Gives units [start, end) of `key`, all of them such gaps, their window slots; splits at the
+ * edges. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_window_attach(struct kvg_tree *tree,
+    const struct kvg_tree_key *key, uint64_t start, uint64_t end,
+    const struct kvg_span *spans, size_t span_count, struct kvg_actions *actions,
+    struct kvg_error *error);
 
 /* ---- Events -------------------------------------------------------------------------------- */
 

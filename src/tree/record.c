@@ -63,8 +63,8 @@ static uint32_t words_a_unit(const struct kvg_tree *tree)
     return tree->eagle ? 2 : 1;
 }
 
-static kvg_err reserve(
-    struct kvg_tree *tree, uint64_t units, uint64_t text_bytes, struct kvg_error *error)
+static kvg_err reserve(struct kvg_tree *tree, uint64_t event_count, uint64_t units,
+    uint64_t text_bytes, struct kvg_error *error)
 {
     struct queue *queue = &tree->recorder->queue;
     void *events = queue->events;
@@ -72,7 +72,7 @@ static kvg_err reserve(
     void *words = queue->words;
     void *text = queue->text;
 
-    bool ok = grow(tree, &events, queue->event_count, &queue->event_capacity, 1,
+    bool ok = grow(tree, &events, queue->event_count, &queue->event_capacity, event_count,
         sizeof(*queue->events));
     queue->events = events;
     ok = ok && grow(tree, &hashes, queue->hash_count, &queue->hash_capacity,
@@ -94,7 +94,7 @@ kvg_err kvi_record_reserve(struct kvg_tree *tree, uint64_t units, struct kvg_err
         return KVG_OK;
     uint64_t text = tree->insert.params.session_id.bytes +
                     tree->insert.params.key.space.cache_salt.bytes;
-    return reserve(tree, units, text, error);
+    return reserve(tree, 1, units, text, error);
 }
 
 kvg_err kvi_record_prepare(
@@ -107,7 +107,26 @@ kvg_err kvi_record_prepare(
     uint64_t text = tree->insert.params.session_id.bytes;
     if (node->space != 0)
         text += tree->spaces.items[node->space].name.cache_salt.bytes;
-    return reserve(tree, node->length, text, error);
+    return reserve(tree, 1, node->length, text, error);
+}
+
+kvg_err kvi_record_prepare_many(struct kvg_tree *tree, const kvg_node_id *nodes,
+    size_t node_count, struct kvg_error *error)
+{
+    uint64_t units = 0;
+    uint64_t text = 0;
+
+    if (tree->recorder == NULL)
+        return KVG_OK;
+    for (size_t i = 0; i < node_count; i++) {
+        struct kvi_node *node = kvi_node_find(tree, nodes[i]);
+        if (kvi_event_keys_fill(tree, node) != KVG_OK)
+            return kvi_fail(error, KVG_ENOMEM, "events", "no memory for page keys");
+        units += node->length;
+        if (node->space != 0)
+            text += tree->spaces.items[node->space].name.cache_salt.bytes;
+    }
+    return reserve(tree, node_count, units, text, error);
 }
 
 /* The integer that events publish for a key: its first 8 bytes. */
@@ -245,7 +264,7 @@ kvg_err kvg_tree_events_add_cleared(struct kvg_tree *tree)
 {
     if (tree->recorder == NULL)
         return KVG_OK;
-    kvg_err err = reserve(tree, 0, 0, NULL);
+    kvg_err err = reserve(tree, 1, 0, 0, NULL);
     if (err == KVG_OK)
         add_event(&tree->recorder->queue, KVG_TREE_CLEARED, KVG_MEDIUM_UNKNOWN);
     return err;

@@ -13,7 +13,11 @@
 kvg_err kvi_record_reserve(
     struct kvg_tree *tree, uint64_t units, struct kvg_error *error);
 
-/* The same for an event about `node`, and its event keys. */
+/* The same for an event about each of several nodes. */
+kvg_err kvi_record_prepare_many(struct kvg_tree *tree, const kvg_node_id *nodes,
+    size_t node_count, struct kvg_error *error);
+
+/* The same for one node, and its event keys. */
 kvg_err kvi_record_prepare(
     struct kvg_tree *tree, struct kvi_node *node, struct kvg_error *error);
 

@@ -64,7 +64,7 @@ __attribute__((format(printf, 2, 3))) static void say(
     assert_true(kit->text_bytes < sizeof(kit->text));
 }
 
-static void clear(struct kit *kit)
+void kit_clear(struct kit *kit)
 {
     kit->text_bytes = 0;
     kit->text[0] = '\0';
@@ -235,7 +235,7 @@ const char *kit_insert(struct kit *kit, struct kit_insert what)
     insert.chunked = what.chunked;
     insert.session_id = str(what.session);
 
-    clear(kit);
+    kit_clear(kit);
     kvg_err err = kvg_tree_insert_begin(
         kit->tree, &insert, &kit->actions, &kit->inserted, &kit->error);
     for (;;) {
@@ -268,7 +268,7 @@ const char *kit_insert_run(struct kit *kit, struct kit_list tokens, uint32_t bas
 const char *kit_match(struct kit *kit, struct kit_list tokens)
 {
     struct kvg_tree_key key = {.tokens = tokens.items, .token_count = tokens.count};
-    clear(kit);
+    kit_clear(kit);
     if (kvg_tree_match_prefix(kit->tree, &key, &kit->actions, &kit->match, &kit->error) !=
         KVG_OK)
         fail_msg("match: %s", kit->error.message);
@@ -317,7 +317,7 @@ const char *kit_evict(struct kit *kit, uint64_t full, uint64_t swa, uint64_t mam
 {
     uint64_t wanted[] = {full, swa, mamba};
 
-    clear(kit);
+    kit_clear(kit);
     memset(kit->evicted, 0, sizeof(kit->evicted));
     for (uint32_t component = 0; component < 3; component++) {
         struct kvg_tree_evicted step;
@@ -363,7 +363,7 @@ const char *kit_dump(struct kit *kit)
 
 const char *kit_list_text(struct kit *kit, uint32_t component, enum kvg_tier tier)
 {
-    clear(kit);
+    kit_clear(kit);
     for (kvg_node_id n = kvg_tree_list_first(kit->tree, component, tier);
          n != KVG_NODE_NONE; n = kvg_tree_list_next(kit->tree, component, tier, n))
         say(kit, kit->text_bytes == 0 ? "#%llu" : " #%llu",

@@ -28,6 +28,7 @@ struct kit {
     struct kvg_tree_inserted inserted;
     struct kvg_tree_match match;
     struct kvg_lock_receipt receipt;
+    uint32_t next_host;                  /* The next host slot to give out. */
     uint64_t evicted[KVG_COMPONENT_MAX]; /* By the last kit_evict(). */
     char text[KIT_TEXT];
     size_t text_bytes;
@@ -83,6 +84,9 @@ const char *kit_match(struct kit *kit, struct kit_list tokens);
 /* Runs a whole eviction of each component, in the tree's order, as an engine without write-back
  * does.  The text has a step after another: "leaf #2: free_FULL(12 13)" or "free_SWA(10 11)". */
 const char *kit_evict(struct kit *kit, uint64_t full, uint64_t swa, uint64_t mamba);
+
+/* Forgets the text. */
+void kit_clear(struct kit *kit);
 
 /* Does what is in kit->actions and writes it down. */
 const char *kit_do_actions(struct kit *kit);

@@ -16,8 +16,8 @@
  *
  *     R1  cursor <= end, and what next() handed out lies between payload and end.
  *     R2  A message is counted as a bad payload at most once; `broken` says it was.
- *     R3  events_left events and tail_values values stand between cursor and the batch's end,
- *         or the message is broken; so there are at least as many bytes.
+ *     R3  While it is active, events_left events and tail_values values stand between cursor
+ *         and the batch's end, or the message will turn out broken; else none are left.
  */
 #include "event/decode.h"
 
@@ -413,8 +413,7 @@ int kvi_event_reader_check(const struct kvg_event_reader *reader)
         return 1;
     if (reader->broken && (reader->active || reader->counts.bad_payloads == 0))
         return 2;
-    if (reader->broken ? reader->events_left != 0
-                       : reader->events_left > (size_t)(reader->end - reader->cursor))
+    if (!reader->active && reader->events_left != 0)
         return 3;
     return 0;
 }

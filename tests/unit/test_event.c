@@ -327,7 +327,7 @@ TEST(each_broken_invariant_of_a_reader_is_named)
     wrong.broken = true;
     CHECK_EQ(kvi_event_reader_check(&wrong), 2);
     wrong = reader;
-    wrong.events_left = 100;
+    wrong.active = false;
     CHECK_EQ(kvi_event_reader_check(&wrong), 3);
     sample_payload_fini(&payload);
 }

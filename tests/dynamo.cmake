@@ -10,3 +10,5 @@ kvgraft_test(test_seed_default
   SOURCES unit/test_seed_default.c support/default_client.c ${seed_stream})
 kvgraft_test(test_profiles
   SOURCES unit/test_profiles.c support/default_client.c ${seed_stream})
+kvgraft_test(test_dynamo_captures
+  SOURCES unit/test_dynamo_captures.c support/capture.c)

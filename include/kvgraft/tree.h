@@ -88,10 +88,9 @@ struct kvg_tree_options {
     bool eagle;    /* Units are pairs; ignored when MAMBA is among the components. */
     bool events;   /* Record what is stored and removed, for kvg_tree_events_take(). */
     bool sessions; /* Keep references of conversations. */
-    bool
-        swa_request_ring; /* Window slots live in a ring of the request, not in the tree. */
-    uint32_t window;      /* Units of the sliding window; at least 1 with SWA. */
-    uint32_t mamba_grid; /* State checkpoints fall on its multiples; 0: page_size. */
+    bool swa_request_ring; /* Window slots live in the request, not in the tree. */
+    uint32_t window;       /* Units of the sliding window; at least 1 with SWA. */
+    uint32_t mamba_grid;   /* State checkpoints fall on its multiples; 0: page_size. */
     int32_t mamba_states_per_path_max; /* Negative: no cap. */
     enum kvg_policy policy;
     uint32_t slru_hits;          /* Default 2. */

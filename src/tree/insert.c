@@ -5,8 +5,8 @@
  *
  * One insert at a time.  It is a loop of steps; between two steps the tree is whole.
  *
- *     WALK     one existing node: match, split if it parts inside, free what the tree has already,
- *              or take it where the node lacked it                        again, until no child fits
+ *     WALK     one existing node: match, split if it parts inside, free what the tree has
+ *              already, or take it where the node lacked it; again, until no child fits
  *     COMMIT   the rest becomes a leaf; components add what is theirs
  *     TAIL     recency, hits, the backup that has become due; the result
  *

@@ -425,7 +425,7 @@ const char *kit_unlock_fails(
     struct kit *kit, uint64_t number, const struct kvg_lock_receipt *receipt)
 {
     static char before[KIT_TEXT];
-    strcpy(before, kit_dump(kit));
+    snprintf(before, sizeof(before), "%s", kit_dump(kit));
     CHECK_EQ(
         kvg_tree_unlock(kit->tree, kit_node(kit, number), receipt, false, &kit->error),
         KVG_ESTATE);

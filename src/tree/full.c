@@ -112,15 +112,18 @@ static kvg_err full_release(struct kvg_tree *tree, struct kvi_node *node, uint32
     const struct kvg_lock_receipt *receipt, bool dry_run, struct kvg_error *error)
 {
     (void)receipt;
-    for (; !kvi_is_root(node); node = kvi_node_at(tree, node->parent)) {
-        if (dry_run) {
+    if (dry_run) {
+        for (; !kvi_is_root(node); node = kvi_node_at(tree, node->parent)) {
             if (node->parts[slot].lock[KVG_TIER_DEVICE] == 0)
                 return kvi_fail_node(error, KVG_ESTATE, "receipt",
                     "FULL segment release hit lock_ref=0 on node ", node->id, "");
-            continue;
         }
+        return KVG_OK;
+    }
+    for (; !kvi_is_root(node); node = kvi_node_at(tree, node->parent)) {
         kvi_lock_down(tree, node, slot, KVG_TIER_DEVICE);
-        if (node->parts[slot].lock[KVG_TIER_DEVICE] == 0)
+        /* A node with children on device is no leaf, whatever its locks. */
+        if (node->device_child_count == 0 && node->parts[slot].lock[KVG_TIER_DEVICE] == 0)
             kvi_leaf_update(tree, node);
     }
     return KVG_OK;

@@ -369,7 +369,7 @@ kvg_err kvg_tree_insert_host(struct kvg_tree *tree,
 {
     struct host_walk walk = {.node = kvi_node_find(tree, what->anchor)};
     struct kvg_tree_key key;
-    struct kvi_node *leaf;
+    struct kvi_node *leaf = NULL;
     uint64_t slots = 0;
 
     *out = (struct kvg_tree_host_inserted){.struct_bytes = sizeof(*out)};

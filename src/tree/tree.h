@@ -645,11 +645,39 @@ void kvi_device_value_take(
     struct kvg_tree *tree, struct kvi_node *node, uint32_t slot, struct kvi_value *out);
 
 /* One lock more or less on a part, with the ledger and the counters.  Returns the units that
- * changed sides. */
-uint64_t kvi_lock_up(
-    struct kvg_tree *tree, struct kvi_node *node, uint32_t slot, enum kvg_tier tier);
-uint64_t kvi_lock_down(
-    struct kvg_tree *tree, struct kvi_node *node, uint32_t slot, enum kvg_tier tier);
+ * changed sides.  Inline: a path lock does this at every node. */
+static inline uint64_t kvi_lock_up(
+    struct kvg_tree *tree, struct kvi_node *node, uint32_t slot, enum kvg_tier tier)
+{
+    struct kvi_part *part = &node->parts[slot];
+
+    if (part->lock[tier]++ != 0)
+        return 0;
+    node->locked_parts[tier]++;
+    if (tier != KVG_TIER_DEVICE)
+        return 0;
+    uint32_t length = part->value[KVG_TIER_DEVICE].length;
+    tree->evictable[slot] -= length;
+    tree->protect[slot] += length;
+    return length;
+}
+
+static inline uint64_t kvi_lock_down(
+    struct kvg_tree *tree, struct kvi_node *node, uint32_t slot, enum kvg_tier tier)
+{
+    struct kvi_part *part = &node->parts[slot];
+
+    KVI_ASSERT(part->lock[tier] != 0);
+    if (--part->lock[tier] != 0)
+        return 0;
+    node->locked_parts[tier]--;
+    if (tier != KVG_TIER_DEVICE)
+        return 0;
+    uint32_t length = part->value[KVG_TIER_DEVICE].length;
+    tree->protect[slot] -= length;
+    tree->evictable[slot] += length;
+    return length;
+}
 
 /* A new boundary stamp of a component. */
 uint64_t kvi_uuid_next(struct kvg_tree *tree, uint32_t component);

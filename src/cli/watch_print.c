@@ -321,12 +321,32 @@ static void print_names(const char *label, const struct kvc_names *names)
     fputc('\n', stdout);
 }
 
+/* Why nothing came: without a message there is nothing else to tell. */
+static const char *silence(enum kvc_stream_news last_news)
+{
+    switch (last_news) {
+    case KVC_STREAM_CONNECTED:
+        return "connected, but nothing was published meanwhile";
+    case KVC_STREAM_DISCONNECTED:
+        return "the connection was lost before anything was published";
+    case KVC_STREAM_NO_PUBLISHER:
+        return "something answers there, but it is no ZeroMQ publisher; check the port";
+    case KVC_STREAM_NO_NEWS:
+        break;
+    }
+    return "never connected: nothing answers there; check host and port";
+}
+
 static void print_trouble(const struct kvc_watch *watch)
 {
     const struct kvc_seen *seen = &watch->seen;
     const struct kvg_event_counts *counts = &watch->reader.counts;
 
     printf("  %-14s", "trouble");
+    if (seen->messages == 0) {
+        printf("%s\n", silence(watch->last_news));
+        return;
+    }
     if (seen->gaps + seen->restarts + seen->duplicates + seen->bad_frames +
             counts->bad_payloads + counts->bad_events ==
         0) {

@@ -1,12 +1,13 @@
 if(KVGRAFT_DAEMON)
   kvgraft_test(test_loop SOURCES unit/test_loop.c LIBRARIES kvgraft_net)
   kvgraft_test(test_http_response SOURCES unit/test_http_response.c LIBRARIES kvgraft_net)
+  kvgraft_test(test_net SOURCES unit/test_net.c LIBRARIES kvgraft_net)
   kvgraft_test(test_config SOURCES unit/test_config.c LIBRARIES kvgraft_daemon)
   kvgraft_test(test_scan SOURCES unit/test_scan.c LIBRARIES kvgraft_daemon)
 
   kvgraft_test(test_daemon SOURCES unit/test_daemon.c support/rig.c
     LIBRARIES kvgraft_daemon)
-  set_tests_properties(test_daemon PROPERTIES ENVIRONMENT
+  set_tests_properties(test_daemon test_net PROPERTIES ENVIRONMENT
     "TSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/support/tsan.supp")
 
   kvgraft_fuzz(fuzz_http_response SOURCES fuzz/fuzz_http_response.c

@@ -20,7 +20,8 @@
  *     Q3  A message never comes while the loop believes that there is no connection.
  *     Q4  After a connection has ended, somebody tries to make a new one: libzmq, which says so,
  *         or, where it has given up (a peer that broke the protocol), this thread.
- *     Q5  on_ready is posted when the queue turns from empty to not empty, and only then.
+ *     Q5  on_ready is posted when the queue turns from empty to not empty, and only then; posting
+ *         and taking back happen under the queue's lock, so it is never posted twice.
  *
  *     what                    who
  *     ----------------------  ------------------------------------------------------
@@ -170,16 +171,13 @@ static struct node *new_node(struct kvn_sub *sub, size_t bytes, bool always)
 
 static void push(struct kvn_sub *sub, struct node *node)
 {
-    bool post;
-
     pthread_mutex_lock(&sub->lock);
     *sub->queue_end = node;
     sub->queue_end = &node->next;
-    post = !sub->ready_posted; /* Q5 */
+    if (!sub->ready_posted) /* Q5 */
+        kvn_loop_post(sub->loop, &sub->ready);
     sub->ready_posted = true;
     pthread_mutex_unlock(&sub->lock);
-    if (post)
-        kvn_loop_post(sub->loop, &sub->ready);
 }
 
 /* A state change must not be lost for want of memory: then it is tried again by the thread. */
@@ -534,8 +532,10 @@ bool kvn_sub_take(struct kvn_sub *sub, const struct kvn_sub_item **out)
         sub->taken = sub->queue;
         sub->queue = NULL;
         sub->queue_end = &sub->queue;
-        if (sub->taken == NULL)
-            sub->ready_posted = false; /* Q3: the next push posts. */
+        if (sub->taken == NULL && sub->ready_posted) {
+            kvn_loop_unpost(sub->loop, &sub->ready); /* Taken before it was called. */
+            sub->ready_posted = false;
+        }
         pthread_mutex_unlock(&sub->lock);
     }
     if (sub->taken == NULL)

@@ -273,7 +273,7 @@ static kvg_err make_parts(struct kvd_daemon *daemon, struct kvg_error *error)
         return err;
     if ((err = kvn_loop_new(daemon->alloc, &daemon->loop)) != KVG_OK ||
         (err = kvn_zmq_new(daemon->alloc, &daemon->zmq)) != KVG_OK ||
-        (err = kvn_resolver_new(daemon->alloc, daemon->loop, &daemon->resolver)) !=
+        (err = kvn_resolver_new(kvg_alloc_default(), daemon->loop, &daemon->resolver)) !=
             KVG_OK)
         return kvi_fail(error, err, "daemon", kvg_strerror(err));
     err = make_answerers(daemon, error);
@@ -285,7 +285,12 @@ static kvg_err make_parts(struct kvd_daemon *daemon, struct kvg_error *error)
 kvg_err kvd_daemon_new(
     const struct kvd_config *config, struct kvg_error *error, struct kvd_daemon **out)
 {
-    const struct kvg_alloc *alloc = kvg_alloc_default();
+    return kvd_daemon_new_in(kvg_alloc_default(), config, error, out);
+}
+
+kvg_err kvd_daemon_new_in(const struct kvg_alloc *alloc, const struct kvd_config *config,
+    struct kvg_error *error, struct kvd_daemon **out)
+{
     struct kvd_daemon *daemon = KVI_NEW(alloc, struct kvd_daemon);
     kvg_err err;
 

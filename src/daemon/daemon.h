@@ -27,6 +27,9 @@ struct kvd_daemon;
 
 KVG_MUST_CHECK kvg_err kvd_daemon_new(
     const struct kvd_config *config, struct kvg_error *error, struct kvd_daemon **out);
+/* The same with the memory of an embedder; `alloc` is used by all threads and must outlive it. */
+KVG_MUST_CHECK kvg_err kvd_daemon_new_in(const struct kvg_alloc *alloc,
+    const struct kvd_config *config, struct kvg_error *error, struct kvd_daemon **out);
 KVG_MUST_CHECK kvg_err kvd_daemon_start(
     struct kvd_daemon *daemon, struct kvg_error *error);
 /* The TCP port that HTTP listens on; 0 if it does not. */

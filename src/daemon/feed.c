@@ -195,19 +195,25 @@ kvg_err kvd_feed_add_tenant(
     return KVG_OK;
 }
 
-static void make_views(struct kvd_feed *feed, struct kvd_tenant_views *tenant)
+/* A layout that meets a limit of the index has no view and is refused when asked for; want of
+ * memory is a failure, and tried again. */
+static kvg_err make_views(struct kvd_feed *feed, struct kvd_tenant_views *tenant)
 {
     struct kvg_error error;
 
     for (size_t i = 0; i < feed->roster->view.layout_count; i++) {
         const struct kvg_layout *layout = kvg_workers_layout(feed->roster->workers, i);
+        kvg_err err = kvg_presence_view_new(feed->shared.index, layout,
+            kvi_str(tenant->tenant), &error, &tenant->views[i]);
 
-        if (kvg_presence_view_new(feed->shared.index, layout, kvi_str(tenant->tenant),
-                &error, &tenant->views[i]) != KVG_OK)
+        if (err == KVG_ENOMEM)
+            return err;
+        if (err != KVG_OK)
             kvd_log(feed->context.log, KVG_LOG_WARN, "workers", feed->shared.config.name,
                 "layout %zu cannot be asked for tenant \"%s\": %s %s", i, tenant->tenant,
                 error.field, error.message);
     }
+    return KVG_OK;
 }
 
 kvg_err kvd_feed_view(
@@ -223,8 +229,8 @@ kvg_err kvd_feed_view(
     out->roster->owners++;
     for (size_t i = 0; i < feed->tenant_count; i++) {
         memcpy(out->tenants[i].tenant, feed->tenants[i], KVD_NAME_BYTES);
-        if (feed->shared.index != NULL)
-            make_views(feed, &out->tenants[i]);
+        if (feed->shared.index != NULL && make_views(feed, &out->tenants[i]) != KVG_OK)
+            return kvi_fail(error, KVG_ENOMEM, "views", "do not fit into memory");
     }
     return KVG_OK;
 }

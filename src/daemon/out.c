@@ -158,10 +158,15 @@ void kvd_out_json(struct kvd_out *out, struct kvg_str text)
     kvd_out_text(out, "\"");
 }
 
-void kvd_out_key(struct kvd_out *out, const char *name)
+void kvd_out_comma(struct kvd_out *out)
 {
     if (out->bytes > 0 && strchr("{[", out->data[out->bytes - 1]) == NULL)
         kvd_out_text(out, ",");
+}
+
+void kvd_out_key(struct kvd_out *out, const char *name)
+{
+    kvd_out_comma(out);
     kvd_out_text(out, "\"");
     kvd_out_text(out, name);
     kvd_out_text(out, "\":");

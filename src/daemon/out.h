@@ -28,6 +28,8 @@ void kvd_out_u64(struct kvd_out *out, uint64_t value);
 void kvd_out_printf(struct kvd_out *out, const char *format, ...) KVG_PRINTF(2, 3);
 /* A JSON string with its quotes.  Bytes that are not UTF-8 become U+FFFD. */
 void kvd_out_json(struct kvd_out *out, struct kvg_str text);
+/* A comma, unless an opening bracket, or nothing, is before it. */
+void kvd_out_comma(struct kvd_out *out);
 /* ,"name": with the comma left out after an opening bracket. */
 void kvd_out_key(struct kvd_out *out, const char *name);
 

@@ -255,8 +255,7 @@ void kvd_route_get_workers(struct kvd_request *request)
     kvd_out_key(out, "workers");
     kvd_out_text(out, "[");
     while (kvg_workers_next(source->roster->workers, from, &report)) {
-        if (out->data != NULL && out->data[out->bytes - 1] != '[')
-            kvd_out_text(out, ",");
+        kvd_out_comma(out);
         write_worker(out, &report);
         if (report.worker_id == UINT64_MAX)
             break;

@@ -26,8 +26,7 @@ void kvd_write_reasons(struct kvd_out *out, uint32_t reasons)
     for (unsigned i = 0; i < 32; i++) {
         if ((reasons >> i & 1) == 0)
             continue;
-        if (out->data[out->bytes - 1] != '[')
-            kvd_out_text(out, ",");
+        kvd_out_comma(out);
         kvd_out_json(
             out, kvi_str(kvg_source_reason_word((enum kvg_source_reason)(1u << i))));
     }
@@ -78,8 +77,7 @@ static void write_media(struct kvd_out *out, uint32_t media)
     for (unsigned i = 0; i < KVG_MEDIUM_COUNT; i++) {
         if ((media & KVG_MEDIUM_BIT(i)) == 0)
             continue;
-        if (out->data[out->bytes - 1] != '[')
-            kvd_out_text(out, ",");
+        kvd_out_comma(out);
         kvd_out_json(out, kvi_str(kvg_medium_name((enum kvg_medium)i)));
     }
     kvd_out_text(out, "]");

@@ -68,8 +68,7 @@ void kvd_route_page(struct kvd_request *request)
 static void write_not_ready(struct kvd_out *out, const struct kvd_shared *shared,
     enum kvg_confidence confidence, uint32_t reasons)
 {
-    if (out->data[out->bytes - 1] != '[')
-        kvd_out_text(out, ",");
+    kvd_out_comma(out);
     kvd_out_text(out, "{");
     kvd_out_key(out, "source");
     kvd_out_json(out, kvi_str(shared->config.name));
@@ -81,8 +80,7 @@ static void write_not_ready(struct kvd_out *out, const struct kvd_shared *shared
     for (unsigned i = 0; i < 32; i++) {
         if ((reasons >> i & 1) == 0)
             continue;
-        if (out->data[out->bytes - 1] != '[')
-            kvd_out_text(out, ",");
+        kvd_out_comma(out);
         kvd_out_json(
             out, kvi_str(kvg_source_reason_sentence((enum kvg_source_reason)(1u << i))));
     }

@@ -4,7 +4,8 @@
 /* resolve.h -- host names to addresses without making the loop wait.
  *
  * Numeric addresses are answered at once; names go to one helper thread, which may sit in
- * getaddrinfo() for as long as it likes: it is never joined, only told to go.
+ * getaddrinfo() for as long as it likes: it is never joined, only told to go.  So its memory may be
+ * released a while after kvn_resolver_free(): `alloc` must live as long as the process.
  *
  * Threads: all functions on the loop's thread; callbacks come there too.
  */

@@ -481,6 +481,110 @@ TEST(answers_go_on_while_sources_and_workers_change)
     end(&rig);
 }
 
+/* Memory that says no now and then, to any thread; counts what is out. */
+struct scarce {
+    struct kvg_alloc alloc;
+    atomic_ullong calls;
+    atomic_llong live_bytes;
+    unsigned every; /* 0: never. */
+};
+
+static void *scarce_allocate(void *context, size_t bytes)
+{
+    struct scarce *scarce = context;
+    unsigned long long call = atomic_fetch_add(&scarce->calls, 1);
+    void *memory;
+
+    if (scarce->every > 0 && call % scarce->every == scarce->every - 1)
+        return NULL;
+    memory = malloc(bytes);
+    if (memory != NULL)
+        atomic_fetch_add(&scarce->live_bytes, (long long)bytes);
+    return memory;
+}
+
+static void scarce_release(void *context, void *memory, size_t bytes)
+{
+    struct scarce *scarce = context;
+
+    if (memory != NULL)
+        atomic_fetch_sub(&scarce->live_bytes, (long long)bytes);
+    free(memory);
+}
+
+static void ask_everything(struct rig *rig)
+{
+    static const char *const GETS[] = {
+        "/v1/sources", "/v1/workers", "/metrics", "/readyz", "/v1/dump", "/"};
+    struct answer answer;
+
+    for (size_t i = 0; i < sizeof(GETS) / sizeof(GETS[0]); i++) {
+        (void)ask(rig->port, "GET", GETS[i], "", &answer);
+        answer_free(&answer);
+    }
+    (void)ask(rig->port, "POST", "/v1/lookup", PROMPT, &answer);
+    answer_free(&answer);
+    (void)ask(rig->port, "POST", "/v1/explain", PROMPT, &answer);
+    answer_free(&answer);
+    (void)ask(rig->port, "PUT", "/v1/workers", "{\"1\":" WORKER("") "}", &answer);
+    answer_free(&answer);
+}
+
+TEST(a_daemon_short_of_memory_goes_on_and_leaks_nothing)
+{
+    for (unsigned every = 2; every < 60; every += every < 12 ? 1 : 9) {
+        struct scarce scarce = {.every = 0};
+        struct kvg_error error = {.code = KVG_OK};
+        struct rig rig;
+
+        scarce.alloc = (struct kvg_alloc){scarce_allocate, scarce_release, &scarce};
+        make(&rig);
+        CHECK_EQ(
+            kvd_daemon_new_in(&scarce.alloc, &rig.config, &error, &rig.daemon), KVG_OK);
+        CHECK_EQ(kvd_daemon_start(rig.daemon, &error), KVG_OK);
+        rig.port = kvd_daemon_port(rig.daemon);
+        store_wait_subscriber(rig.store);
+        put_page(&rig, 0);
+        wait_pages(&rig, 1);
+        scarce.every = every;
+        for (int i = 0; i < 3; i++) {
+            put_page(&rig, i % 2);
+            ask_everything(&rig);
+        }
+        scarce.every = 0;
+        store_put(rig.store, &keys[1], "_0_k");
+        store_put(rig.store, &keys[1], "_0_v");
+        wait_pages(&rig, 2);
+        wait_fresh(&rig);
+        kvd_daemon_free(rig.daemon);
+        rig.daemon = NULL;
+        CHECK_EQ(atomic_load(&scarce.live_bytes), 0);
+        end(&rig);
+    }
+}
+
+TEST(a_daemon_that_cannot_be_made_for_want_of_memory_leaves_nothing)
+{
+    struct scarce scarce = {.every = 0};
+    struct kvg_error error = {.code = KVG_OK};
+    struct kvd_daemon *daemon = NULL;
+    struct rig rig;
+    kvg_err err = KVG_ENOMEM;
+
+    scarce.alloc = (struct kvg_alloc){scarce_allocate, scarce_release, &scarce};
+    make(&rig);
+    for (unsigned nth = 1; err != KVG_OK; nth++) {
+        atomic_store(&scarce.calls, 0);
+        scarce.every = nth;
+        err = kvd_daemon_new_in(&scarce.alloc, &rig.config, &error, &daemon);
+        scarce.every = 0;
+        kvd_daemon_free(daemon);
+        CHECK_EQ(atomic_load(&scarce.live_bytes), 0);
+        assert_true(nth < 10000);
+    }
+    end(&rig);
+}
+
 static char *read_text(const char *path)
 {
     FILE *file = fopen(path, "rb");
@@ -559,5 +663,7 @@ TEST_MAIN(RUN(a_stored_page_is_found_and_a_removed_part_ends_the_prefix),
     RUN(the_other_profile_answers_like_the_client_it_is_named_after),
     RUN(rubbish_is_counted_and_changes_nothing),
     RUN(answers_go_on_while_sources_and_workers_change),
+    RUN(a_daemon_short_of_memory_goes_on_and_leaks_nothing),
+    RUN(a_daemon_that_cannot_be_made_for_want_of_memory_leaves_nothing),
     RUN(every_metric_and_every_key_stands_in_the_manual),
     RUN(a_daemon_that_cannot_start_says_why))

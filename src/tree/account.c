@@ -26,8 +26,8 @@ void kvi_device_value_put(
         tree->protect[slot] += length;
     else
         tree->evictable[slot] += length;
-    if (slot == 0 && node->parent != 0)
-        kvi_node_at(tree, node->parent)->device_child_count++;
+    if (slot == 0 && node->parent != NULL)
+        node->parent->device_child_count++;
 }
 
 void kvi_device_value_take(
@@ -43,8 +43,8 @@ void kvi_device_value_take(
         tree->protect[slot] -= out->length;
     else
         tree->evictable[slot] -= out->length;
-    if (slot == 0 && node->parent != 0)
-        kvi_node_at(tree, node->parent)->device_child_count--;
+    if (slot == 0 && node->parent != NULL)
+        node->parent->device_child_count--;
 }
 
 uint64_t kvi_uuid_next(struct kvg_tree *tree, uint32_t component)

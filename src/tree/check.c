@@ -55,7 +55,7 @@ static struct kvi_node *next_node(const struct kvg_tree *tree, struct kvi_node *
 
 static void check_root(struct check *check, const struct kvi_node *root)
 {
-    if (root->parent != 0 || root->parts[0].lock[KVG_TIER_DEVICE] == 0)
+    if (root->parent != NULL || root->parts[0].lock[KVG_TIER_DEVICE] == 0)
         broken(check, "T1", root, "the root has a parent or no FULL lock");
     if (root->length != 0 || root->next_sibling != 0)
         broken(check, "T1", root, "the root has a key or a sibling");
@@ -64,14 +64,13 @@ static void check_root(struct check *check, const struct kvi_node *root)
 static void check_children(struct check *check, const struct kvi_node *node)
 {
     const struct kvg_tree *tree = check->tree;
-    kvi_ref self = kvi_ref_of(node);
     kvi_ref previous = 0;
     uint32_t count = 0;
     uint32_t on_device = 0;
 
     for (kvi_ref ref = node->first_child; ref != 0;) {
         const struct kvi_node *child = kvi_node_at(tree, ref);
-        if (child->parent != self || child->previous_sibling != previous) {
+        if (child->parent != node || child->previous_sibling != previous) {
             broken(check, "T2", child, "a child's links do not name its place");
             return;
         }

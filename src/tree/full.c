@@ -101,32 +101,68 @@ static bool full_needs_backup(
 static void full_acquire(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
     struct kvg_lock_receipt *receipt)
 {
-    for (; !kvi_is_root(node); node = kvi_node_at(tree, node->parent)) {
-        receipt->delta += kvi_lock_up(tree, node, slot, KVG_TIER_DEVICE);
+    uint64_t moved = 0;
+
+    for (; !kvi_is_root(node); node = node->parent) {
+        struct kvi_part *part = &node->parts[slot];
+        if (part->lock[KVG_TIER_DEVICE]++ != 0)
+            continue;
+        node->locked_parts[KVG_TIER_DEVICE]++;
+        moved += part->value[KVG_TIER_DEVICE].length;
         if ((node->flags & (KVI_NODE_DEVICE_LEAF | KVI_NODE_HOST_LEAF)) != 0)
             kvi_leaf_update(tree, node);
     }
+    tree->evictable[slot] -= moved;
+    tree->protect[slot] += moved;
+    receipt->delta += moved;
 }
 
+/* Releases the path from `node` up to, but not, `end`; the node where that cannot be, or NULL. */
+static struct kvi_node *release_path(struct kvg_tree *tree, struct kvi_node *node,
+    const struct kvi_node *end, uint32_t slot)
+{
+    struct kvi_node *stuck = NULL;
+    uint64_t moved = 0;
+
+    for (; node != end; node = node->parent) {
+        struct kvi_part *part = &node->parts[slot];
+        if (part->lock[KVG_TIER_DEVICE] == 0) {
+            stuck = node;
+            break;
+        }
+        if (--part->lock[KVG_TIER_DEVICE] != 0)
+            continue;
+        node->locked_parts[KVG_TIER_DEVICE]--;
+        moved += part->value[KVG_TIER_DEVICE].length;
+        /* A node with children on device is no leaf, whatever its locks. */
+        if (node->device_child_count == 0)
+            kvi_leaf_update(tree, node);
+    }
+    tree->protect[slot] -= moved;
+    tree->evictable[slot] += moved;
+    return stuck;
+}
+
+/* The only component that is not tried first: a path is long, and what was released can be taken
+ * back. */
 static kvg_err full_release(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
     const struct kvg_lock_receipt *receipt, bool dry_run, struct kvg_error *error)
 {
+    struct kvg_lock_receipt unused = {0};
+
     (void)receipt;
-    if (dry_run) {
-        for (; !kvi_is_root(node); node = kvi_node_at(tree, node->parent)) {
-            if (node->parts[slot].lock[KVG_TIER_DEVICE] == 0)
-                return kvi_fail_node(error, KVG_ESTATE, "receipt",
-                    "FULL segment release hit lock_ref=0 on node ", node->id, "");
-        }
+    if (dry_run)
         return KVG_OK;
-    }
-    for (; !kvi_is_root(node); node = kvi_node_at(tree, node->parent)) {
-        kvi_lock_down(tree, node, slot, KVG_TIER_DEVICE);
-        /* A node with children on device is no leaf, whatever its locks. */
-        if (node->device_child_count == 0 && node->parts[slot].lock[KVG_TIER_DEVICE] == 0)
-            kvi_leaf_update(tree, node);
-    }
-    return KVG_OK;
+    struct kvi_node *root = kvi_node_at(tree, tree->root);
+    struct kvi_node *stuck = release_path(tree, node, root, slot);
+    if (stuck == NULL)
+        return KVG_OK;
+    kvg_node_id id = stuck->id;
+    /* Take back: acquiring from `node` up counts one too many above; release that part. */
+    full_acquire(tree, node, slot, &unused);
+    release_path(tree, stuck, root, slot);
+    return kvi_fail_node(error, KVG_ESTATE, "receipt",
+        "FULL segment release hit lock_ref=0 on node ", id, "");
 }
 
 static void full_acquire_host(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,

@@ -3,8 +3,8 @@
 
 /* lock.c -- locks as receipts.
  *
- * Components acquire in the tree's order and release in reverse.  A release is tried first
- * (dry_run) in every component, so that a wrong one changes nothing at all.
+ * A wrong release changes nothing at all: components are tried first (dry_run), and FULL takes back
+ * what it cannot finish.
  *
  *     lock            FULL path | SWA segment | MAMBA node        -> receipt
  *     unlock_swa                  SWA segment | MAMBA node        early, once
@@ -55,22 +55,39 @@ kvg_err kvg_tree_lock(struct kvg_tree *tree, kvg_node_id id, uint32_t skip,
     return KVG_OK;
 }
 
-/* Releases the components of `set`, from the last to the first: all or none. */
+static kvg_err release_one(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
+    enum kvg_tier tier, const struct kvg_lock_receipt *receipt, bool dry_run,
+    struct kvg_error *error)
+{
+    const struct kvi_component *component = tree->components[slot];
+
+    return tier == KVG_TIER_DEVICE
+               ? component->release(tree, node, slot, receipt, dry_run, error)
+               : component->release_host(tree, node, slot, receipt, dry_run, error);
+}
+
+/* Releases the components of `set`: all or none.  The others are tried first; then FULL, which
+ * takes back what it cannot finish; then nothing can fail any more. */
 static kvg_err release_set(struct kvg_tree *tree, struct kvi_node *node, uint32_t set,
     enum kvg_tier tier, const struct kvg_lock_receipt *receipt, struct kvg_error *error)
 {
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t slot = tree->part_count; slot-- > 0;) {
-            const struct kvi_component *component = tree->components[slot];
-            if (!is_in(set, component))
-                continue;
-            kvg_err err = tier == KVG_TIER_DEVICE ? component->release(tree, node, slot,
-                                                        receipt, pass == 0, error)
-                                                  : component->release_host(tree, node,
-                                                        slot, receipt, pass == 0, error);
-            if (err != KVG_OK)
-                return err;
-        }
+    kvg_err err = KVG_OK;
+
+    for (uint32_t slot = tree->part_count; err == KVG_OK && slot-- > 1;) {
+        if (is_in(set, tree->components[slot]))
+            err = release_one(tree, node, slot, tier, receipt, true, error);
+    }
+    if (err == KVG_OK && is_in(set, tree->components[0])) {
+        if (tier == KVG_TIER_HOST)
+            err = release_one(tree, node, 0, tier, receipt, true, error);
+        if (err == KVG_OK)
+            err = release_one(tree, node, 0, tier, receipt, false, error);
+    }
+    if (err != KVG_OK)
+        return err;
+    for (uint32_t slot = tree->part_count; slot-- > 1;) {
+        if (is_in(set, tree->components[slot]))
+            (void)release_one(tree, node, slot, tier, receipt, false, error);
     }
     return KVG_OK;
 }

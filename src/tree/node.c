@@ -178,7 +178,7 @@ void kvi_node_free(struct kvg_tree *tree, struct kvi_node *node)
 {
     kvi_ref ref = kvi_ref_of(node);
 
-    KVI_DCHECK(node->parent == 0 && node->first_child == 0);
+    KVI_DCHECK(node->parent == NULL && node->first_child == 0);
     kvi_leaf_forget(tree, node);
     kvi_duplicate_forget(tree, node);
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
@@ -328,7 +328,7 @@ static uint32_t child_hash(
 /* For kvg_tree_check(). */
 uint32_t kvi_child_hash(const struct kvg_tree *tree, const struct kvi_node *node)
 {
-    return child_hash(tree, node->parent, node->space, kvi_node_tokens(node));
+    return child_hash(tree, kvi_ref_of(node->parent), node->space, kvi_node_tokens(node));
 }
 
 static bool first_page_equals(const struct kvg_tree *tree, const struct kvi_node *node,
@@ -358,7 +358,7 @@ struct kvi_node *kvi_child_find(const struct kvg_tree *tree,
             continue;
         struct kvi_node *node = kvi_node_at(tree, tree->children[at].node);
         __builtin_prefetch(&node->parts[0].value);
-        if (node->parent == ref && first_page_equals(tree, node, space, tokens))
+        if (node->parent == parent && first_page_equals(tree, node, space, tokens))
             return node;
     }
     return NULL;
@@ -379,7 +379,8 @@ static uint32_t slot_of(const struct kvg_tree *tree, const struct kvi_node *node
 
 static void table_add(struct kvg_tree *tree, struct kvi_node *node)
 {
-    node->hash = child_hash(tree, node->parent, node->space, kvi_node_tokens(node));
+    node->hash =
+        child_hash(tree, kvi_ref_of(node->parent), node->space, kvi_node_tokens(node));
     uint32_t at = node->hash & tree->child_mask;
     while (tree->children[at].node != 0)
         at = (at + 1) & tree->child_mask;
@@ -410,7 +411,7 @@ void kvi_child_link(
 {
     kvi_ref ref = kvi_ref_of(child);
 
-    child->parent = kvi_ref_of(parent);
+    child->parent = parent;
     child->previous_sibling = parent->last_child;
     child->next_sibling = 0;
     if (parent->last_child != 0)
@@ -426,7 +427,7 @@ void kvi_child_link(
 
 void kvi_child_unlink(struct kvg_tree *tree, struct kvi_node *child)
 {
-    struct kvi_node *parent = kvi_node_at(tree, child->parent);
+    struct kvi_node *parent = child->parent;
 
     table_remove(tree, child);
     if (child->previous_sibling != 0)
@@ -441,7 +442,7 @@ void kvi_child_unlink(struct kvg_tree *tree, struct kvi_node *child)
     parent->child_count--;
     if (kvi_has(child, 0, KVG_TIER_DEVICE))
         parent->device_child_count--;
-    child->parent = 0;
+    child->parent = NULL;
     child->previous_sibling = 0;
     child->next_sibling = 0;
 }
@@ -484,7 +485,7 @@ uint32_t kvi_node_match(const struct kvg_tree *tree, const struct kvi_node *node
 static void take_place(
     struct kvg_tree *tree, struct kvi_node *prefix, struct kvi_node *child)
 {
-    struct kvi_node *parent = kvi_node_at(tree, child->parent);
+    struct kvi_node *parent = child->parent;
     kvi_ref ref = kvi_ref_of(prefix);
 
     tree->children[slot_of(tree, child)].node = ref;
@@ -563,7 +564,7 @@ struct kvi_node *kvi_node_split(struct kvg_tree *tree, struct kvi_node *child,
 
     take_place(tree, prefix, child);
     split_views(tree, prefix, child, at);
-    child->parent = kvi_ref_of(prefix);
+    child->parent = prefix;
     child->previous_sibling = 0;
     child->next_sibling = 0;
     prefix->first_child = kvi_ref_of(child);

@@ -251,7 +251,7 @@ static uint64_t acquire_segment(
 {
     uint64_t covered = 0;
 
-    for (; !kvi_is_root(node); node = kvi_node_at(tree, node->parent)) {
+    for (; !kvi_is_root(node); node = node->parent) {
         struct kvi_part *part = &node->parts[slot];
         if (tier == KVG_TIER_HOST && part->lock[tier] == 0)
             kvi_list_drop(tree, slot, tier, node);
@@ -293,9 +293,9 @@ static void swa_acquire(struct kvg_tree *tree, struct kvi_node *node, uint32_t s
     receipt->uuid_components |= KVG_COMPONENT_BIT(KVG_COMPONENT_SWA);
 }
 
-static kvg_err check_release(const struct kvg_tree *tree, const struct kvi_node *node,
-    uint32_t slot, enum kvg_tier tier, const struct kvg_lock_receipt *receipt,
-    const char *sentence, struct kvg_error *error)
+static kvg_err check_release(const struct kvi_node *node, uint32_t slot,
+    enum kvg_tier tier, const struct kvg_lock_receipt *receipt, const char *sentence,
+    struct kvg_error *error)
 {
     bool host = tier == KVG_TIER_HOST;
     uint32_t known = host ? receipt->host_uuid_components : receipt->uuid_components;
@@ -306,7 +306,7 @@ static kvg_err check_release(const struct kvg_tree *tree, const struct kvi_node 
         return KVG_OK;
     if ((known & KVG_COMPONENT_BIT(KVG_COMPONENT_SWA)) == 0)
         return no_boundary(error);
-    for (; !kvi_is_root(node); node = kvi_node_at(tree, node->parent)) {
+    for (; !kvi_is_root(node); node = node->parent) {
         const struct kvi_part *part = &node->parts[slot];
         if (part->lock[tier] == 0)
             return kvi_fail_node(error, KVG_ESTATE, "receipt", sentence, node->id, "");
@@ -319,7 +319,7 @@ static kvg_err check_release(const struct kvg_tree *tree, const struct kvi_node 
 static void release_segment(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
     enum kvg_tier tier, uint64_t boundary)
 {
-    for (; !kvi_is_root(node); node = kvi_node_at(tree, node->parent)) {
+    for (; !kvi_is_root(node); node = node->parent) {
         release_one(tree, node, slot, tier);
         if (boundary != 0 && node->parts[slot].uuid[tier] == boundary)
             break;
@@ -330,7 +330,7 @@ static kvg_err swa_release(struct kvg_tree *tree, struct kvi_node *node, uint32_
     const struct kvg_lock_receipt *receipt, bool dry_run, struct kvg_error *error)
 {
     if (dry_run)
-        return check_release(tree, node, slot, KVG_TIER_DEVICE, receipt,
+        return check_release(node, slot, KVG_TIER_DEVICE, receipt,
             "SWA segment release hit lock_ref=0 on node ", error);
     release_segment(tree, node, slot, KVG_TIER_DEVICE, receipt->uuid[KVG_COMPONENT_SWA]);
     return KVG_OK;
@@ -349,7 +349,7 @@ static kvg_err swa_release_host(struct kvg_tree *tree, struct kvi_node *node,
     struct kvg_error *error)
 {
     if (dry_run)
-        return check_release(tree, node, slot, KVG_TIER_HOST, receipt,
+        return check_release(node, slot, KVG_TIER_HOST, receipt,
             "SWA host segment release hit host_lock_ref=0 on node ", error);
     release_segment(
         tree, node, slot, KVG_TIER_HOST, receipt->host_uuid[KVG_COMPONENT_SWA]);
@@ -380,7 +380,7 @@ kvg_err kvi_swa_release_window(struct kvg_tree *tree, struct kvi_node *node,
     struct kvg_error *error)
 {
     uint64_t boundary = receipt->uuid[KVG_COMPONENT_SWA];
-    kvg_err err = check_release(tree, node, slot, KVG_TIER_DEVICE, receipt,
+    kvg_err err = check_release(node, slot, KVG_TIER_DEVICE, receipt,
         "SWA window release hit lock_ref=0 on node ", error);
 
     if (err != KVG_OK)
@@ -390,7 +390,7 @@ kvg_err kvi_swa_release_window(struct kvg_tree *tree, struct kvi_node *node,
         deepest = kvi_parent(tree, deepest);
     if (kvi_actions_reserve(actions, 1, full_span_count(deepest), 0) != KVG_OK)
         return kvi_fail(error, KVG_ENOMEM, "unlock", "no memory for an action");
-    for (; !kvi_is_root(node); node = kvi_node_at(tree, node->parent)) {
+    for (; !kvi_is_root(node); node = node->parent) {
         release_one(tree, node, slot, KVG_TIER_DEVICE);
         if (node->parts[slot].lock[KVG_TIER_DEVICE] == 0 &&
             kvi_has(node, slot, KVG_TIER_DEVICE) &&

@@ -3,8 +3,8 @@
 
 /* tree.h -- the data of the prefix tree, shared by the files of this folder.
  *
- * Nodes live in an arena of chunks that never move; links between them are 32-bit refs, 0 being
- * nobody.  A node's id is its creation number and its ref in one word, so that finding a node by
+ * Nodes live in an arena of chunks that never move.  Links between them are 32-bit refs, 0 being
+ * nobody; only the parent, which every lock follows to the root, is a pointer.  A node's id is its creation number and its ref in one word, so that finding a node by
  * id is one comparison:
  *
  *     id    | creation number, 38 bits | ref, 26 bits |
@@ -157,12 +157,13 @@ enum kvi_node_flag {
 };
 
 struct kvi_node {
-    /* Hot: what match, lock and leaf tests read. */
+    /* Hot, one cache line: what match, lock and leaf tests read. */
     uint64_t id; /* 0: free. */
     struct kvi_block *block;
     uint32_t token_start; /* In the block. */
     uint32_t length;      /* Units; with pairs there is one token more. */
-    kvi_ref parent, first_child, next_sibling, previous_sibling;
+    struct kvi_node *parent;
+    kvi_ref first_child, next_sibling;
     uint32_t child_count;
     uint32_t device_child_count; /* Children with a FULL device value. */
     uint16_t flags;
@@ -177,7 +178,7 @@ struct kvi_node {
     struct kvi_keys *page_keys, *event_keys;
     uint32_t page_key_start, event_key_start; /* In pages. */
     uint32_t heap_place[KVG_TIER_COUNT];
-    kvi_ref last_child;
+    kvi_ref last_child, previous_sibling;
     uint32_t hash;     /* In the child table. */
     kvi_ref walk_next; /* In the list of nodes that a device walk took out. */
     kvi_ref path_next; /* Scratch: the next node down a path. */
@@ -413,7 +414,8 @@ static inline struct kvi_node *kvi_node_or_null(const struct kvg_tree *tree, kvi
 static inline struct kvi_node *kvi_parent(
     const struct kvg_tree *tree, const struct kvi_node *node)
 {
-    return kvi_node_or_null(tree, node->parent);
+    (void)tree;
+    return node->parent;
 }
 
 static inline bool kvi_is_root(const struct kvi_node *node)

@@ -257,6 +257,28 @@ TEST(a_segment_lock_survives_a_split_inside_it)
     kit_free(kit);
 }
 
+TEST(a_release_that_fails_half_way_up_takes_everything_back)
+{
+    struct kit *kit = new_kit(1, FULL, 0);
+
+    kit_insert_run(kit, LIST(1), 10);
+    kit_insert(
+        kit, (struct kit_insert){.tokens = LIST(1, 2), .slots = LIST(10, 11), .prev = 1});
+    struct kvg_lock_receipt parent = kit_lock(kit, 2, 0);
+    struct kvg_lock_receipt child = kit_lock(kit, 3, 0);
+    /* The parent's holder releases twice: the second time it takes the child holder's count. */
+    kit_unlock(kit, 2, &parent);
+    CHECK_EQ(kvg_tree_unlock(kit->tree, parent.node, &parent, false, NULL), KVG_OK);
+    CHECK_EQ(kit_lock_count(kit, 3, KVG_COMPONENT_FULL), 1);
+    CHECK(
+        strstr(kit_unlock_fails(kit, 3, &child), "FULL segment release hit lock_ref=0"));
+    CHECK_EQ(kit_lock_count(kit, 3, KVG_COMPONENT_FULL), 1);
+    CHECK_EQ(kit_lock_count(kit, 2, KVG_COMPONENT_FULL), 0);
+    CHECK_EQ(kvg_tree_pin_full(kit->tree, parent.node, NULL), KVG_OK);
+    kit_unlock(kit, 3, &child);
+    kit_free(kit);
+}
+
 TEST(a_cursor_inside_a_tombstone_splits_it)
 {
     struct kit *kit = new_kit(1, FULL | SWA, 2);
@@ -549,6 +571,7 @@ TEST_MAIN(RUN(a_pending_offload_that_splits_twice_ends_in_three_stored_fragments
     RUN(a_leaf_longer_than_the_window_gives_its_older_part_a_node),
     RUN(a_state_stays_with_the_suffix_and_its_lock_too),
     RUN(a_segment_lock_survives_a_split_inside_it),
+    RUN(a_release_that_fails_half_way_up_takes_everything_back),
     RUN(a_cursor_inside_a_tombstone_splits_it),
     RUN(a_locked_tombstone_keeps_its_slots_and_takes_the_incoming_window),
     RUN(a_failed_offload_is_tried_again_parents_first_in_one_action),

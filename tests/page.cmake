@@ -1,6 +1,7 @@
 kvgraft_test(test_page SOURCES unit/test_page.c)
 kvgraft_test(test_page_memo SOURCES unit/test_page_memo.c)
 kvgraft_test(prop_page_memo SOURCES property/prop_page_memo.c)
+kvgraft_fuzz(fuzz_page_memo SOURCES fuzz/fuzz_page_memo.c CORPUS page_memo)
 
 # OpenSSL is the second opinion of the tests; the library does not use it.
 find_package(OpenSSL QUIET COMPONENTS Crypto)

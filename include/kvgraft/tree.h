@@ -695,6 +695,12 @@ KVG_API size_t kvg_tree_events_take(struct kvg_tree *tree);
 KVG_API bool kvg_tree_event_get(
     const struct kvg_tree *tree, size_t index, struct kvg_tree_event *out);
 
+/* Appends an event to a message in an engine's dialect (event.h).  The session id has no field
+ * there. */
+struct kvg_event_writer;
+KVG_API void kvg_tree_event_write(
+    const struct kvg_tree_event *event, struct kvg_event_writer *writer);
+
 /* Records that everything was cleared: once when a cache is made, once a reset. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_tree_events_add_cleared(struct kvg_tree *tree);
 

@@ -186,8 +186,12 @@ static kvg_err commit_one(struct kvg_tree *tree, const struct kvg_tree_transfer 
 kvg_err kvg_tree_write_commit(struct kvg_tree *tree,
     const struct kvg_tree_transfer *transfers, size_t count, struct kvg_error *error)
 {
+    kvg_err err = kvi_tree_use_host(tree, error);
+
+    if (err != KVG_OK)
+        return err;
     for (size_t i = 0; i < count; i++) {
-        kvg_err err = commit_one(tree, &transfers[i], error);
+        err = commit_one(tree, &transfers[i], error);
         if (err == KVG_OK)
             continue;
         for (size_t done = 0; done < i; done++) {
@@ -388,7 +392,9 @@ kvg_err kvg_tree_insert_host(struct kvg_tree *tree,
     if (units == 0)
         return KVG_OK;
     /* An event needs the chain's keys before anything is decided. */
-    kvg_err err = kvi_record_reserve(tree, units, error);
+    kvg_err err = kvi_tree_use_host(tree, error);
+    if (err == KVG_OK)
+        err = kvi_record_reserve(tree, units, error);
     if (err == KVG_OK && kvi_space_find(tree, &key.space, &walk.space))
         err = descend(tree, &key, (uint32_t)units, &walk, actions, error);
     if (err != KVG_OK)

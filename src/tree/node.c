@@ -144,7 +144,7 @@ kvg_err kvi_tree_reserve_nodes(
         if (add_chunk(tree) != KVG_OK)
             return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for nodes");
     }
-    for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
+    for (int tier = 0; tier < (tree->has_host_values ? 2 : 1); tier++) {
         if (tree->heaps[tier].capacity < wanted &&
             grow_heap(tree, &tree->heaps[tier], wanted) != KVG_OK)
             return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for leaves");
@@ -154,6 +154,17 @@ kvg_err kvi_tree_reserve_nodes(
         grow_children(tree, used) != KVG_OK)
         return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for the child table");
     return KVG_OK;
+}
+
+kvg_err kvi_tree_use_host(struct kvg_tree *tree, struct kvg_error *error)
+{
+    bool had = tree->has_host_values;
+
+    tree->has_host_values = true;
+    kvg_err err = had ? KVG_OK : kvi_tree_reserve_nodes(tree, 1, error);
+    if (err != KVG_OK)
+        tree->has_host_values = false;
+    return err;
 }
 
 struct kvi_node *kvi_node_new(struct kvg_tree *tree)

@@ -369,6 +369,8 @@ struct kvg_tree {
     uint64_t next_uuid[KVG_COMPONENT_MAX];
 
     struct kvi_heap heaps[KVG_TIER_COUNT];
+    bool
+        has_host_values; /* There was one at least: the host heap is kept as large as needed. */
     struct kvi_list lists[KVI_PARTS_MAX][KVG_TIER_COUNT];
     uint64_t evictable[KVI_PARTS_MAX], protect[KVI_PARTS_MAX];
     kvi_ref duplicate_first, duplicate_last; /* Settled duplicates, oldest first. */
@@ -478,6 +480,10 @@ kvg_err kvi_no_node(struct kvg_error *error, kvg_node_id id);
 /* Makes room for `count` new nodes everywhere (arena, child table, heaps). */
 kvg_err kvi_tree_reserve_nodes(
     struct kvg_tree *tree, uint32_t count, struct kvg_error *error);
+
+/* Before the first host value: makes room for leaves on host, which trees without a host tier do
+ * not need. */
+kvg_err kvi_tree_use_host(struct kvg_tree *tree, struct kvg_error *error);
 
 /* A blank node with an id, a creation time and an access time.  Room was reserved. */
 struct kvi_node *kvi_node_new(struct kvg_tree *tree);

@@ -243,33 +243,50 @@ static double split_ns(struct work *work)
     return (double)(kvb_now_ns() - began) / DRAWS;
 }
 
-/* Evicts leaves one by one, as an allocation that is short does; timed once. */
-static double evict_ns(struct work *work)
+/* Evicts eight leaves, as an allocation that is short does; how many it took. */
+static uint32_t evict_eight(struct work *work)
 {
     struct kvg_tree_evicted step;
     uint64_t done = 0;
     uint32_t leaves = 0;
-    uint64_t began = kvb_now_ns();
 
-    for (uint32_t i = 0; i < DRAWS / 8; i++) {
-        uint64_t wanted = done + 8 * OWN / 2;
-        must(kvg_tree_evict_start(work->tree, KVG_COMPONENT_FULL, wanted, NULL), "start");
-        for (;;) {
-            must(kvg_tree_evict_next(
-                     work->tree, KVG_COMPONENT_FULL, done, &work->actions, &step, NULL),
-                "next");
-            if (step.node == KVG_NODE_NONE)
-                break;
-            must(kvg_tree_evict_leaf(
-                     work->tree, step.node, false, &work->actions, &step, NULL),
-                "leaf");
-            done += step.evicted[KVG_COMPONENT_FULL];
-            leaves++;
-            kvg_actions_clear(&work->actions);
-        }
-        must(kvg_tree_evict_end(work->tree, KVG_COMPONENT_FULL, NULL), "end");
+    must(kvg_tree_evict_start(work->tree, KVG_COMPONENT_FULL, 8 * OWN, NULL), "start");
+    for (;;) {
+        must(kvg_tree_evict_next(
+                 work->tree, KVG_COMPONENT_FULL, done, &work->actions, &step, NULL),
+            "next");
+        if (step.node == KVG_NODE_NONE)
+            break;
+        must(kvg_tree_evict_leaf(
+                 work->tree, step.node, false, &work->actions, &step, NULL),
+            "leaf");
+        done += step.evicted[KVG_COMPONENT_FULL];
+        leaves++;
+        kvg_actions_clear(&work->actions);
     }
-    return (double)(kvb_now_ns() - began) / (leaves == 0 ? 1 : leaves);
+    must(kvg_tree_evict_end(work->tree, KVG_COMPONENT_FULL, NULL), "end");
+    return leaves;
+}
+
+/* The best of a few dozen stretches of 256 leaves: no two stretches meet the same nodes. */
+static double evict_ns(struct work *work)
+{
+    double best = 0;
+
+    for (uint32_t i = 0; i < 24; i++) {
+        struct kvg_tree_stats stats;
+        uint32_t leaves = 0;
+        kvg_tree_stats(work->tree, &stats);
+        if (stats.device_leaves < 300)
+            break;
+        uint64_t began = kvb_now_ns();
+        while (leaves < 256)
+            leaves += evict_eight(work);
+        double took = (double)(kvb_now_ns() - began) / leaves;
+        if (best <= 0 || took < best)
+            best = took;
+    }
+    return best;
 }
 
 static void rows(struct kvb_table *table, struct work *work)

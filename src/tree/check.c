@@ -14,6 +14,7 @@ struct check {
     kvg_err result;
     uint64_t nodes;
     uint64_t leaves[KVG_TIER_COUNT];
+    uint64_t placed[KVG_TIER_COUNT]; /* Nodes with a heap entry. */
     uint64_t evictable[KVI_PARTS_MAX], protect[KVI_PARTS_MAX];
     uint64_t listed[KVI_PARTS_MAX][KVG_TIER_COUNT];
     uint64_t duplicates;
@@ -228,6 +229,8 @@ static void check_leaf(struct check *check, const struct kvi_node *node)
     if (device != kvi_is_device_leaf(tree, node) ||
         host != kvi_is_host_leaf(tree, node) || (device && host))
         broken(check, "T8", node, "a leaf mark is wrong");
+    for (int tier = 0; tier < KVG_TIER_COUNT; tier++)
+        check->placed[tier] += node->heap_place[tier] != KVI_HEAP_NONE;
     check->leaves[KVG_TIER_DEVICE] += device;
     check->leaves[KVG_TIER_HOST] += host;
     if ((device && node->heap_place[KVG_TIER_DEVICE] == KVI_HEAP_NONE &&
@@ -302,24 +305,33 @@ static void check_node(struct check *check, struct kvi_node *node)
 
 static void check_heap(struct check *check, enum kvg_tier tier)
 {
-    const struct kvi_heap *heap = &check->tree->heaps[tier];
+    const struct kvg_tree *tree = check->tree;
+    const struct kvi_heap *heap = &tree->heaps[tier];
+    uint64_t ghosts = 0;
 
     for (uint32_t i = 0; i < heap->count; i++) {
         const struct kvi_heap_entry *entry = &heap->entries[i];
-        const struct kvi_node *node = kvi_node_at(check->tree, entry->node);
-        if (node->id == 0 || node->heap_place[tier] != i) {
-            broken(check, "T19", NULL, "a heap entry and its node disagree");
-            return;
-        }
         const struct kvi_heap_entry *above = &heap->entries[i == 0 ? 0 : (i - 1) / 4];
         if (entry->rank < above->rank ||
             (entry->rank == above->rank && entry->access < above->access))
-            broken(check, "T19", node, "a heap is out of order");
-        uint64_t rank = kvi_policy_rank(check->tree, node);
+            broken(check, "T19", NULL, "a heap is out of order");
+        if (kvi_heap_is_ghost(tree, entry)) {
+            ghosts++;
+            continue;
+        }
+        const struct kvi_node *node = kvi_node_at(tree, entry->node);
+        if (node->heap_place[tier] == KVI_HEAP_NONE ||
+            (tree->rank_can_fall && node->heap_place[tier] != i)) {
+            broken(check, "T19", node, "a heap entry and its node disagree");
+            return;
+        }
+        uint64_t rank = kvi_policy_rank(tree, node);
         if (entry->rank > rank ||
             (entry->rank == rank && entry->access > node->last_access))
             broken(check, "T19", node, "a stored key exceeds the node's own");
     }
+    if (ghosts != heap->ghost_count || heap->count - ghosts != check->placed[tier])
+        broken(check, "T19", NULL, "a heap has the wrong number of entries");
     if (check->leaves[tier] != heap->leaf_count)
         broken(check, "T8", NULL, "the count of leaves is wrong");
 }

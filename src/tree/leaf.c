@@ -4,14 +4,16 @@
 /* leaf.c -- which FULL leaf goes first.
  *
  * Two heaps of four-way fan-out, one for leaves on device, one for those on host only.  Each entry
- * holds the key by which it was placed; a node knows its place.
+ * holds the key by which it was placed; a node knows that it has one.
  *
- *     entry   | rank by the policy | last access | node |      smallest first
+ *     entry   | rank by the policy | last access | node | its number |      smallest first
  *
  * Touching a node is far more frequent than evicting one, so a key that rose is not moved: an
  * entry may be too near the top, never too far from it (T19).  Whoever takes the first entry
  * corrects it and looks again.  Only under mru and tlru can a key fall; then the entry moves at
- * once.  A node that ceases to be a leaf keeps its entry until that comes up, because most such
+ * once, and nodes know their entries' places (else moving entries would write to as many nodes,
+ * each a cache miss).  A deleted node leaves its entry behind as a ghost, known by its number;
+ * ghosts go when they come up, or all at once when they are half of a heap.  A node that ceases to be a leaf keeps its entry until that comes up, because most such
  * nodes are locked for the length of a request and come back.
  *
  *     operation        cost
@@ -80,15 +82,23 @@ static bool before(const struct kvi_heap_entry *a, const struct kvi_heap_entry *
 static struct kvi_heap_entry entry_of(
     const struct kvg_tree *tree, const struct kvi_node *node)
 {
-    return (struct kvi_heap_entry){
-        kvi_policy_rank(tree, node), node->last_access, kvi_ref_of(node)};
+    return (struct kvi_heap_entry){kvi_policy_rank(tree, node), node->last_access,
+        kvi_ref_of(node), (uint32_t)(node->id >> KVI_REF_BITS)};
+}
+
+bool kvi_heap_is_ghost(const struct kvg_tree *tree, const struct kvi_heap_entry *entry)
+{
+    const struct kvi_node *node = kvi_node_at(tree, entry->node);
+
+    return node->id == 0 || (uint32_t)(node->id >> KVI_REF_BITS) != entry->number;
 }
 
 static void put(const struct kvg_tree *tree, struct kvi_heap *heap, enum kvg_tier tier,
     uint32_t place, struct kvi_heap_entry entry)
 {
     heap->entries[place] = entry;
-    kvi_node_at(tree, entry.node)->heap_place[tier] = place;
+    if (tree->rank_can_fall)
+        kvi_node_at(tree, entry.node)->heap_place[tier] = place;
 }
 
 static void sift_up(const struct kvg_tree *tree, struct kvi_heap *heap,
@@ -125,22 +135,43 @@ static void sift_down(const struct kvg_tree *tree, struct kvi_heap *heap,
     put(tree, heap, tier, place, entry);
 }
 
+/* Drops the entries of nodes that are gone, and orders the rest anew.  O(n), after n / 2 of
+ * them. */
+static void sweep_ghosts(
+    const struct kvg_tree *tree, struct kvi_heap *heap, enum kvg_tier tier)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < heap->count; i++) {
+        if (!kvi_heap_is_ghost(tree, &heap->entries[i]))
+            heap->entries[kept++] = heap->entries[i];
+    }
+    heap->count = kept;
+    heap->ghost_count = 0;
+    for (uint32_t i = kept / FAN + 1; i-- > 0;) {
+        if (i < kept)
+            sift_down(tree, heap, tier, i, heap->entries[i]);
+    }
+}
+
 static void heap_add(struct kvg_tree *tree, enum kvg_tier tier, struct kvi_node *node)
 {
     struct kvi_heap *heap = &tree->heaps[tier];
 
+    if (heap->ghost_count != 0 &&
+        (heap->count == heap->capacity || heap->ghost_count > heap->count / 2))
+        sweep_ghosts(tree, heap, tier);
     KVI_ASSERT(heap->count < heap->capacity);
+    node->heap_place[tier] = 0;
     heap->count++;
     sift_up(tree, heap, tier, heap->count - 1, entry_of(tree, node));
 }
 
-static void heap_remove(struct kvg_tree *tree, enum kvg_tier tier, struct kvi_node *node)
+static void remove_at(struct kvg_tree *tree, enum kvg_tier tier, uint32_t place)
 {
     struct kvi_heap *heap = &tree->heaps[tier];
-    uint32_t place = node->heap_place[tier];
     struct kvi_heap_entry moved = heap->entries[--heap->count];
 
-    node->heap_place[tier] = KVI_HEAP_NONE;
     if (place == heap->count)
         return;
     if (place != 0 && before(&moved, &heap->entries[(place - 1) / FAN]))
@@ -191,10 +222,15 @@ void kvi_leaf_touched(struct kvg_tree *tree, struct kvi_node *node)
 
 void kvi_leaf_forget(struct kvg_tree *tree, struct kvi_node *node)
 {
-    if (node->heap_place[KVG_TIER_DEVICE] != KVI_HEAP_NONE)
-        heap_remove(tree, KVG_TIER_DEVICE, node);
-    if (node->heap_place[KVG_TIER_HOST] != KVI_HEAP_NONE)
-        heap_remove(tree, KVG_TIER_HOST, node);
+    for (enum kvg_tier tier = 0; tier < KVG_TIER_COUNT; tier++) {
+        if (node->heap_place[tier] == KVI_HEAP_NONE)
+            continue;
+        if (tree->rank_can_fall)
+            remove_at(tree, tier, node->heap_place[tier]);
+        else
+            tree->heaps[tier].ghost_count++;
+        node->heap_place[tier] = KVI_HEAP_NONE;
+    }
     if (node->flags & KVI_NODE_DEVICE_LEAF)
         tree->heaps[KVG_TIER_DEVICE].leaf_count--;
     if (node->flags & KVI_NODE_HOST_LEAF)
@@ -209,9 +245,15 @@ struct kvi_node *kvi_leaf_first(struct kvg_tree *tree, enum kvg_tier tier)
     uint16_t mark = tier == KVG_TIER_DEVICE ? KVI_NODE_DEVICE_LEAF : KVI_NODE_HOST_LEAF;
 
     while (heap->count != 0) {
+        if (kvi_heap_is_ghost(tree, &heap->entries[0])) {
+            heap->ghost_count--;
+            remove_at(tree, tier, 0);
+            continue;
+        }
         struct kvi_node *node = kvi_node_at(tree, heap->entries[0].node);
         if ((node->flags & mark) == 0) {
-            heap_remove(tree, tier, node);
+            node->heap_place[tier] = KVI_HEAP_NONE;
+            remove_at(tree, tier, 0);
             continue;
         }
         struct kvi_heap_entry entry = entry_of(tree, node);
@@ -224,8 +266,18 @@ struct kvi_node *kvi_leaf_first(struct kvg_tree *tree, enum kvg_tier tier)
 
 void kvi_leaf_pop(struct kvg_tree *tree, struct kvi_node *node)
 {
-    if (node->heap_place[KVG_TIER_DEVICE] != KVI_HEAP_NONE)
-        heap_remove(tree, KVG_TIER_DEVICE, node);
+    struct kvi_heap *heap = &tree->heaps[KVG_TIER_DEVICE];
+
+    KVI_ASSERT(heap->count != 0 && heap->entries[0].node == kvi_ref_of(node));
+    node->heap_place[KVG_TIER_DEVICE] = KVI_HEAP_NONE;
+    remove_at(tree, KVG_TIER_DEVICE, 0);
+    if (heap->count != 0) {
+        /* The next victim, likely: its lines come in while this one is evicted. */
+        const struct kvi_node *next = kvi_node_at(tree, heap->entries[0].node);
+        __builtin_prefetch(next);
+        __builtin_prefetch(&next->page_keys);
+        __builtin_prefetch(next->parts);
+    }
     node->flags |= KVI_NODE_POPPED;
     node->walk_next = tree->walks[0].popped;
     tree->walks[0].popped = kvi_ref_of(node);

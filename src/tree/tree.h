@@ -196,11 +196,13 @@ struct kvi_heap_entry {
     uint64_t rank; /* The policy's key, then the last access, as they were when stored. */
     uint64_t access;
     kvi_ref node;
+    uint32_t number; /* Low bits of its creation number. */
 };
 struct kvi_heap {
     struct kvi_heap_entry *entries;
     uint32_t count, capacity;
-    uint32_t leaf_count; /* Nodes with the mark. */
+    uint32_t leaf_count;  /* Nodes with the mark. */
+    uint32_t ghost_count; /* Entries whose node is gone. */
 };
 
 struct kvi_list {
@@ -621,6 +623,8 @@ uint64_t kvi_policy_rank(const struct kvg_tree *tree, const struct kvi_node *nod
 
 /* The list of leaves that the FULL walk has returned and that still exist. */
 void kvi_walk_forget(struct kvg_tree *tree, struct kvi_node *node);
+
+bool kvi_heap_is_ghost(const struct kvg_tree *tree, const struct kvi_heap_entry *entry);
 
 /* Settled duplicates (FULL on both tiers, nothing in flight), in the order they were born. */
 void kvi_duplicate_update(struct kvg_tree *tree, struct kvi_node *node);

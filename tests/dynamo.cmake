@@ -20,4 +20,9 @@ if(Python3_FOUND AND CMAKE_GENERATOR STREQUAL "Ninja")
     ${CMAKE_CURRENT_SOURCE_DIR}/mutants/run.py ${CMAKE_CURRENT_SOURCE_DIR}/mutants/dynamo.txt
     ${CMAKE_BINARY_DIR} test_dynamo test_dynamo_strict prop_dynamo)
   set_tests_properties(dynamo_mutants PROPERTIES LABELS full TIMEOUT 600)
+  add_test(NAME strings_mutants COMMAND Python3::Interpreter
+    ${CMAKE_CURRENT_SOURCE_DIR}/mutants/run.py
+    ${CMAKE_CURRENT_SOURCE_DIR}/mutants/strings.txt
+    ${CMAKE_BINARY_DIR} prop_presence_vs_strings)
+  set_tests_properties(strings_mutants PROPERTIES LABELS full TIMEOUT 600)
 endif()

@@ -37,6 +37,14 @@ struct seen {
     uint64_t listings;
 };
 
+/* A listing that takes its time: what the store held when it was asked for. */
+struct listing {
+    bool active;
+    uint64_t id;
+    size_t next;
+    struct text_set keys;
+};
+
 struct world {
     struct kvi_rng rng;
     uint64_t seed;
@@ -59,6 +67,8 @@ struct world {
     uint64_t sequence;        /* Of the message published last. */
     uint64_t event_id;
     uint64_t events;
+    struct listing listing;
+    bool unheard; /* Nothing arrived since something was lost or all began anew. */
     struct seen *seen;
 };
 
@@ -156,6 +166,7 @@ static void deliver(struct world *world, struct kvg_str payload, uint64_t sequen
     struct kvg_str frames[3] = {{"", 0}, {(const char *)number, 8}, payload};
 
     kvg_sequence_encode(sequence, number);
+    world->unheard = false;
     kvg_source_message(world->source, frames, 3, world->now_ms);
 }
 
@@ -174,8 +185,10 @@ static void publish(struct world *world)
     if (world->events == before)
         return;
     world->sequence++;
-    if (dice < 4)
-        return; /* Lost. */
+    if (dice < 4) { /* Lost. */
+        world->unheard = true;
+        return;
+    }
     if (dice < 6)
         payload.bytes -= 1; /* Cannot be read to its end. */
     deliver(world, payload, world->sequence);
@@ -192,7 +205,11 @@ static void restart(struct world *world)
     world->sequence = 0;
     world->event_id = 0;
     world->events = 0;
+    world->unheard = true;
     world->seen->restarts++;
+    if (world->listing.active)
+        kvg_source_failed(world->source, world->listing.id, "gone", world->now_ms);
+    world->listing.active = false;
     if (kvi_rng_below(&world->rng, 2) == 0) {
         kvg_source_disconnected(world->source, world->now_ms);
         kvg_source_connected(world->source, world->now_ms);
@@ -201,16 +218,39 @@ static void restart(struct world *world)
 
 /* The admin port --------------------------------------------------------------------------- */
 
-static void answer_listing(struct world *world, uint64_t id)
+static void begin_listing(struct world *world, uint64_t id)
 {
+    struct listing *listing = &world->listing;
     size_t i;
 
-    for (i = 0; i < world->present.count; i++) {
-        kvg_source_listing_data(
-            world->source, id, kvi_str(world->present.texts[i]), world->now_ms);
-        kvg_source_listing_data(world->source, id, kvi_str("\n"), world->now_ms);
+    listing->active = true;
+    listing->id = id;
+    listing->next = 0;
+    listing->keys.count = 0;
+    for (i = 0; i < world->present.count; i++)
+        text_set_add(&listing->keys, world->present.texts[i]);
+}
+
+/* Some lines of the listing under way, or all. */
+static void go_on_listing(struct world *world)
+{
+    struct listing *listing = &world->listing;
+    size_t lines = kvi_rng_below(&world->rng, 2) == 0
+                       ? SIZE_MAX
+                       : (size_t)kvi_rng_below(&world->rng, 30);
+
+    if (!listing->active)
+        return;
+    for (; lines != 0 && listing->next < listing->keys.count; lines--) {
+        const char *key = listing->keys.texts[listing->next++];
+
+        kvg_source_listing_data(world->source, listing->id, kvi_str(key), world->now_ms);
+        kvg_source_listing_data(world->source, listing->id, kvi_str("\n"), world->now_ms);
     }
-    kvg_source_listing_done(world->source, id, world->now_ms);
+    if (listing->next < listing->keys.count)
+        return;
+    listing->active = false;
+    kvg_source_listing_done(world->source, listing->id, world->now_ms);
     world->seen->listings++;
 }
 
@@ -220,8 +260,11 @@ static void answer(struct world *world, const struct kvg_source_action *action)
         .published_batches = world->sequence,
         .published_events = world->events};
 
-    if (action->kind == KVG_ACTION_CANCEL)
+    if (action->kind == KVG_ACTION_CANCEL) {
+        if (action->cancels == world->listing.id)
+            world->listing.active = false;
         return;
+    }
     if (action->kind == KVG_ACTION_RECONNECT) {
         kvg_source_disconnected(world->source, world->now_ms);
         kvg_source_connected(world->source, world->now_ms);
@@ -233,6 +276,7 @@ static void answer(struct world *world, const struct kvg_source_action *action)
     }
     switch (action->kind) {
     case KVG_ACTION_FETCH_STATUS:
+        world->unheard = false;
         kvg_source_status_answer(world->source, action->id, &status, world->now_ms);
         break;
     case KVG_ACTION_FETCH_COUNT:
@@ -240,7 +284,7 @@ static void answer(struct world *world, const struct kvg_source_action *action)
             world->source, action->id, world->present.count, world->now_ms);
         break;
     case KVG_ACTION_FETCH_LISTING:
-        answer_listing(world, action->id);
+        begin_listing(world, action->id);
         break;
     default:
         wrong(world, "an action nobody asked for");
@@ -252,6 +296,7 @@ static void act(struct world *world)
     struct kvg_source_action action;
     int actions = 0;
 
+    go_on_listing(world);
     while (kvg_source_next_action(world->source, &action)) {
         answer(world, &action);
         CHECK(++actions < 1000);
@@ -374,7 +419,7 @@ static void ask(struct world *world, size_t layout, size_t prompt)
             wrong(world, "not fresh, and no reason given");
         return;
     }
-    if (stats.last_sequence != world->sequence)
+    if (world->unheard || stats.last_sequence != world->sequence)
         return; /* What was published last is under way, or lost and not noticed yet. */
     world->seen->fresh++;
     for (page = 0; page < page_count; page++) {
@@ -414,6 +459,8 @@ static struct kvg_layout_config random_layout(struct kvi_rng *rng)
         .split_heads = kvi_rng_below(rng, 4) == 0,
         .tag = kvi_str(TAGS[kvi_rng_below(rng, 5)])};
 
+    if (kvi_rng_below(rng, 5) == 0) /* More parts than fit a slot. */
+        config.tp_size = 9 + (uint32_t)kvi_rng_below(rng, 7);
     return config;
 }
 
@@ -467,6 +514,7 @@ static void close_world(struct world *world)
     text_set_fini(&world->media[1]);
     text_set_fini(&world->present);
     text_set_fini(&world->doubled);
+    text_set_fini(&world->listing.keys);
     CHECK_EQ(world->fault.live_bytes, 0);
 }
 

@@ -516,7 +516,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 
 /* Life ------------------------------------------------------------------------------------- */
 
-static void on_mhd_log(void *context, const char *format, va_list arguments)
+static KVG_PRINTF(2, 0) void on_mhd_log(
+    void *context, const char *format, va_list arguments)
 {
     struct kvd_daemon *daemon = context;
     char text[256];

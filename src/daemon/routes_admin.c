@@ -374,7 +374,7 @@ void kvd_route_sources(struct kvd_request *request)
 struct dumping {
     FILE *file;
     bool as_json;
-    bool first;
+    bool failed;           /* A line did not fit into memory. */
     struct kvg_str tenant; /* Only this one, if not absent. */
     struct kvd_out line;
 };
@@ -398,7 +398,9 @@ static void dump_object(void *context, struct kvg_str tenant, struct kvg_str obj
         kvd_out_str(line, object_key);
         kvd_out_text(line, "\n");
     }
-    fwrite(line->data, 1, line->bytes, dumping->file);
+    if (!line->failed)
+        fwrite(line->data, 1, line->bytes, dumping->file);
+    dumping->failed |= line->failed;
 }
 
 /* On the loop, since only the index's writer may walk it.  The lines go to an unlinked file that
@@ -431,11 +433,12 @@ void kvd_route_dump(struct kvd_request *request)
     kvd_out_init(&dumping.line, request->daemon->alloc);
     kvg_presence_each(kvd_feed_shared(feed)->index, dump_object, &dumping);
     failed = ferror(dumping.file) != 0;
-    failed |= fclose(dumping.file) != 0 || dumping.line.failed;
+    failed |= fclose(dumping.file) != 0 || dumping.failed;
     kvd_out_fini(&dumping.line);
     if (failed) {
         close(fd);
-        kvd_refuse(request, 503, "busy", "/tmp", "has no room for the dump");
+        kvd_refuse(request, 503, "busy", "/tmp",
+            "has no room for the dump, or there is no memory");
         return;
     }
     request->file = fd;

@@ -486,16 +486,17 @@ struct scarce {
     struct kvg_alloc alloc;
     atomic_ullong calls;
     atomic_llong live_bytes;
-    unsigned every; /* 0: never. */
+    atomic_uint every; /* 0: never. */
 };
 
 static void *scarce_allocate(void *context, size_t bytes)
 {
     struct scarce *scarce = context;
     unsigned long long call = atomic_fetch_add(&scarce->calls, 1);
+    unsigned every = atomic_load(&scarce->every);
     void *memory;
 
-    if (scarce->every > 0 && call % scarce->every == scarce->every - 1)
+    if (every > 0 && call % every == every - 1)
         return NULL;
     memory = malloc(bytes);
     if (memory != NULL)
@@ -546,12 +547,12 @@ TEST(a_daemon_short_of_memory_goes_on_and_leaks_nothing)
         store_wait_subscriber(rig.store);
         put_page(&rig, 0);
         wait_pages(&rig, 1);
-        scarce.every = every;
+        atomic_store(&scarce.every, every);
         for (int i = 0; i < 3; i++) {
             put_page(&rig, i % 2);
             ask_everything(&rig);
         }
-        scarce.every = 0;
+        atomic_store(&scarce.every, 0);
         store_put(rig.store, &keys[1], "_0_k");
         store_put(rig.store, &keys[1], "_0_v");
         wait_pages(&rig, 2);
@@ -575,9 +576,9 @@ TEST(a_daemon_that_cannot_be_made_for_want_of_memory_leaves_nothing)
     make(&rig);
     for (unsigned nth = 1; err != KVG_OK; nth++) {
         atomic_store(&scarce.calls, 0);
-        scarce.every = nth;
+        atomic_store(&scarce.every, nth);
         err = kvd_daemon_new_in(&scarce.alloc, &rig.config, &error, &daemon);
-        scarce.every = 0;
+        atomic_store(&scarce.every, 0);
         kvd_daemon_free(daemon);
         CHECK_EQ(atomic_load(&scarce.live_bytes), 0);
         assert_true(nth < 10000);

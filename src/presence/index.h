@@ -240,6 +240,7 @@ struct kvg_presence {
     struct kvi_limbo open;   /* Retired in this epoch. */
     struct kvi_limbo closed; /* Retired in `closed_epoch` or before. */
     uint64_t closed_epoch;
+    uint32_t retired_weight; /* Since the last scan of the seats. */
     uint32_t view_count;
     struct kvi_counters counters;
     uint32_t scores[SEGMENT_SLOTS_MAX]; /* For choosing victims. */

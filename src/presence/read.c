@@ -19,20 +19,24 @@
  * A reader that entered before a segment was replaced reads the old one, which no longer
  * changes: its content was true when it was replaced, which is within the call.
  *
- * Look-ups of a prompt's pages are independent, so the cache lines of PREFETCH_PAGES pages are
- * asked for ahead of their use: the time is that of the memory's throughput, not its latency.
+ * Look-ups of a prompt's pages are independent: the cache lines of a whole chunk of pages are
+ * asked for while the chunk before is read, so the time is that of the memory's throughput, not
+ * its latency.  What a chunk's pages satisfy is kept as bits, a word a class, and ranges, holes
+ * and prefixes are found in the words.
  */
 #include "presence/view.h"
 
 #define READ_RETRIES_MAX 64u
-#define PREFETCH_PAGES 16u
+/* Pages that are asked for before they are used, and judged together. */
+#define CHUNK_PAGES 32u
 
 /* Which classes of the view a page satisfies: bit c of each. */
 struct verdict {
     uint64_t any; /* With parts on whatever medium. */
     uint64_t cpu;
     uint64_t disk;
-    uint32_t missing; /* Parts of class 0 that are absent. */
+    uint64_t held_bits;  /* Parts of class 0 that are there: these bits ... */
+    uint32_t held_count; /* ... and so many more. */
 };
 
 /* Where a page's search begins. */
@@ -68,7 +72,7 @@ static void unpin(struct kvg_presence_reader *reader)
     atomic_store_explicit(&reader->pin, 0, memory_order_release);
 }
 
-static struct probe begin_probe(struct kvi_directory *directory,
+static inline struct probe begin_probe(struct kvi_directory *directory,
     const struct kvg_presence_view *view, const struct kvg_key *key)
 {
     uint64_t head = kvi_make_head(key, view->salt);
@@ -90,24 +94,24 @@ static struct probe begin_probe(struct kvi_directory *directory,
     return probe;
 }
 
-static void judge_inline(
+static inline void judge_inline(
     const struct kvg_presence_view *view, uint64_t parts, struct verdict *out)
 {
     uint64_t cpu = parts & 0xffff;
     uint64_t disk = parts >> PARTS_DISK_SHIFT & 0xffff;
+    uint64_t mask = view->inline_mask[0];
     uint32_t c;
 
-    *out = (struct verdict){0};
-    for (c = 0; c < view->class_count; c++) {
-        uint64_t mask = view->inline_mask[c];
-
+    *out = (struct verdict){.any = ((cpu | disk) & mask) == mask,
+        .cpu = (cpu & mask) == mask,
+        .disk = (disk & mask) == mask,
+        .held_bits = (cpu | disk) & mask};
+    for (c = 1; c < view->class_count; c++) {
+        mask = view->inline_mask[c];
         out->any |= (uint64_t)(((cpu | disk) & mask) == mask) << c;
         out->cpu |= (uint64_t)((cpu & mask) == mask) << c;
         out->disk |= (uint64_t)((disk & mask) == mask) << c;
     }
-    if (!(out->any & 1))
-        out->missing = view->required_count -
-                       kvi_presence_popcount((cpu | disk) & view->inline_mask[0]);
 }
 
 /* The same for a page with a record.  False if the record changed meanwhile. */
@@ -116,7 +120,6 @@ static bool judge_record(
 {
     uint64_t all = (UINT64_C(1) << view->class_count) - 1;
     uint64_t sequence = load(&record->sequence);
-    uint32_t held = 0;
     uint32_t group;
     uint32_t c;
 
@@ -134,14 +137,13 @@ static bool judge_record(
             out->cpu &= (cpu & mask) == mask ? ~UINT64_C(0) : ~bit;
             out->disk &= (disk & mask) == mask ? ~UINT64_C(0) : ~bit;
         }
-        held += kvi_presence_popcount((cpu | disk) & view->masks[group]);
+        out->held_count += kvi_presence_popcount((cpu | disk) & view->masks[group]);
     }
-    out->missing = view->required_count - held;
     return (sequence & 1) == 0 && load(&record->sequence) == sequence;
 }
 
 /* Reads one slot whose head was seen to be the wanted one. */
-static enum found read_slot(const struct kvg_presence_view *view,
+static inline enum found read_slot(const struct kvg_presence_view *view,
     struct kvi_bucket *bucket, uint32_t at, const struct probe *probe,
     struct verdict *out, uint32_t *retries)
 {
@@ -169,53 +171,73 @@ static enum found read_slot(const struct kvg_presence_view *view,
     return FOUND_UNSTABLE;
 }
 
-/* The page was asked for now, at this depth of its chain.  A lost update is harmless. */
-static void touch(const struct kvg_presence *index, struct kvi_bucket *bucket,
-    uint32_t at, uint32_t depth)
+/* The page was asked for now, at some depth.  A lost update is harmless. */
+static inline void touch(struct kvi_bucket *bucket, uint32_t at, uint32_t heat)
 {
-    uint32_t now = atomic_load_explicit(&index->now, memory_order_relaxed);
-    uint32_t heat =
-        now << HEAT_DEPTH_BITS | (depth < HEAT_DEPTH_MAX ? depth : HEAT_DEPTH_MAX);
-
     if (atomic_load_explicit(&bucket->heat[at], memory_order_relaxed) != heat)
         atomic_store_explicit(&bucket->heat[at], heat, memory_order_relaxed);
 }
 
+static uint32_t heat_of(uint32_t now, uint32_t depth)
+{
+    return now << HEAT_DEPTH_BITS | (depth < HEAT_DEPTH_MAX ? depth : HEAT_DEPTH_MAX);
+}
+
+/* Which of a bucket's slots have this head, as bits; no branch, for where it lies is random. */
+static inline unsigned match_heads(
+    struct kvi_bucket *bucket, uint64_t wanted, bool *has_empty)
+{
+    uint64_t a = load(&bucket->head[0]);
+    uint64_t b = load(&bucket->head[1]);
+    uint64_t c = load(&bucket->head[2]);
+    uint64_t d = load(&bucket->head[3]);
+
+    *has_empty =
+        (a == HEAD_EMPTY) | (b == HEAD_EMPTY) | (c == HEAD_EMPTY) | (d == HEAD_EMPTY);
+    return (unsigned)(a == wanted) | (unsigned)(b == wanted) << 1 |
+           (unsigned)(c == wanted) << 2 | (unsigned)(d == wanted) << 3;
+}
+
 /* What the slot of a page says; the place in *slot_out.  False if it is not known. */
-static bool find_page(const struct kvg_presence_view *view, const struct probe *probe,
-    struct verdict *out, struct kvi_slot *slot_out, struct kvg_lookup *lookup)
+static inline bool find_page(const struct kvg_presence_view *view,
+    const struct probe *probe, struct verdict *out, struct kvi_slot *slot_out,
+    struct kvg_lookup *lookup)
 {
     uint32_t b = probe->first;
     uint32_t seen;
 
     for (seen = 0; seen < probe->bucket_count; seen++) {
         struct kvi_bucket *bucket = probe->buckets + b;
-        bool has_empty = false;
-        uint32_t at;
+        bool has_empty;
+        unsigned matches = match_heads(bucket, probe->head, &has_empty);
 
-        for (at = 0; at < BUCKET_SLOTS; at++) {
-            uint64_t head = load(&bucket->head[at]);
+        for (; matches != 0; matches &= matches - 1) {
+            uint32_t at = (uint32_t)__builtin_ctz(matches);
+            enum found found = read_slot(view, bucket, at, probe, out, &lookup->retries);
 
-            if (head == probe->head) {
-                enum found found =
-                    read_slot(view, bucket, at, probe, out, &lookup->retries);
-
-                *slot_out = (struct kvi_slot){NULL, bucket, at};
-                if (found == FOUND_PAGE)
-                    return true;
-                lookup->gave_up += found == FOUND_UNSTABLE;
-            }
-            has_empty |= head == HEAD_EMPTY;
+            *slot_out = (struct kvi_slot){NULL, bucket, at};
+            if (KVI_LIKELY(found == FOUND_PAGE))
+                return true;
+            lookup->gave_up += found == FOUND_UNSTABLE;
         }
         if (has_empty)
             break;
         b = b + 1 == probe->bucket_count ? 0 : b + 1;
     }
-    *out = (struct verdict){.missing = view->required_count};
+    *out = (struct verdict){0};
     return false;
 }
 
-/* How far the prefix from `start` can be loaded, page by page. */
+/* What the pages of a chunk satisfy: bit p of word c is page p and class c. */
+struct chunk {
+    uint32_t first;
+    uint32_t count;
+    uint64_t any[CLASSES_MAX];
+    uint64_t cpu[CLASSES_MAX];
+    uint64_t disk[CLASSES_MAX];
+};
+
+/* How far the prefix from `start` can be loaded. */
 struct prefix {
     bool open;
     bool cpu;
@@ -225,19 +247,38 @@ struct prefix {
     uint32_t disk_run[CLASSES_MAX];
 };
 
-static void extend_prefix(struct prefix *prefix, const struct verdict *verdict,
-    uint32_t length, struct kvg_lookup *lookup)
+/* A question under way. */
+struct asking {
+    struct kvg_lookup *lookup;
+    struct kvi_directory *directory;
+    uint32_t now;
+    uint32_t range_end;
+    struct prefix prefix;
+    struct chunk chunk;
+    struct probe probes[2 * CHUNK_PAGES]; /* Of this chunk and the next. */
+};
+
+static uint32_t media_of(bool cpu, bool disk)
 {
-    const struct kvg_presence_view *view = lookup->view;
+    return (cpu ? KVG_MEDIUM_BIT(KVG_MEDIUM_CPU) : 0) |
+           (disk ? KVG_MEDIUM_BIT(KVG_MEDIUM_DISK) : 0);
+}
+
+/* Extends the prefix by one page of a layout with trailing pools. */
+static void extend_prefix(
+    struct asking *asking, const struct chunk *chunk, uint32_t p, uint32_t length)
+{
+    const struct kvg_presence_view *view = asking->lookup->view;
+    struct prefix *prefix = &asking->prefix;
     bool loadable = true;
     bool cpu;
     bool disk;
     uint32_t c;
 
     if (view->chained) {
-        prefix->open &= (verdict->any & 1) != 0;
-        prefix->cpu &= (verdict->cpu & 1) != 0;
-        prefix->disk &= (verdict->disk & 1) != 0;
+        prefix->open &= chunk->any[0] >> p & 1;
+        prefix->cpu &= chunk->cpu[0] >> p & 1;
+        prefix->disk &= chunk->disk[0] >> p & 1;
         if (!prefix->open)
             return;
     }
@@ -246,76 +287,189 @@ static void extend_prefix(struct prefix *prefix, const struct verdict *verdict,
     for (c = 1; c < view->class_count; c++) {
         uint32_t needed = view->trailing[c] < length ? view->trailing[c] : length;
 
-        prefix->any_run[c] = verdict->any >> c & 1 ? prefix->any_run[c] + 1 : 0;
-        prefix->cpu_run[c] = verdict->cpu >> c & 1 ? prefix->cpu_run[c] + 1 : 0;
-        prefix->disk_run[c] = verdict->disk >> c & 1 ? prefix->disk_run[c] + 1 : 0;
+        prefix->any_run[c] = chunk->any[c] >> p & 1 ? prefix->any_run[c] + 1 : 0;
+        prefix->cpu_run[c] = chunk->cpu[c] >> p & 1 ? prefix->cpu_run[c] + 1 : 0;
+        prefix->disk_run[c] = chunk->disk[c] >> p & 1 ? prefix->disk_run[c] + 1 : 0;
         loadable &= prefix->any_run[c] >= needed;
         cpu &= prefix->cpu_run[c] >= needed;
         disk &= prefix->disk_run[c] >= needed;
     }
     if (!loadable)
         return;
-    lookup->contiguous = length;
-    lookup->media = (cpu ? KVG_MEDIUM_BIT(KVG_MEDIUM_CPU) : 0) |
-                    (disk ? KVG_MEDIUM_BIT(KVG_MEDIUM_DISK) : 0);
+    asking->lookup->contiguous = length;
+    asking->lookup->media = media_of(cpu, disk);
 }
 
-/* Adds a present page to the ranges. */
-static void add_to_ranges(struct kvg_lookup *lookup, uint32_t page, uint32_t *range_end)
+/* The pages of a chunk at or after `start`, as bits. */
+static uint64_t pages_from_start(const struct chunk *chunk, uint32_t start)
 {
-    bool is_next = lookup->range_count == 0 || *range_end != page;
-    struct kvg_range *range;
+    uint64_t all = (UINT64_C(1) << chunk->count) - 1;
 
-    lookup->total++;
-    lookup->range_count += is_next;
-    *range_end = page + 1;
-    if (lookup->range_count > lookup->range_max)
-        return;
-    range = &lookup->ranges[lookup->range_count - 1];
-    if (is_next)
-        range->begin = page;
-    range->end = page + 1;
+    if (start <= chunk->first)
+        return all;
+    return start - chunk->first >= chunk->count
+               ? 0
+               : all & ~((UINT64_C(1) << (start - chunk->first)) - 1);
 }
 
-static void judge_page(struct kvg_lookup *lookup, struct prefix *prefix, uint32_t page,
-    const struct verdict *verdict, uint32_t *range_end)
+static void judge_prefix(struct asking *asking, const struct chunk *chunk, uint64_t asked)
 {
-    bool is_present = verdict->any & 1;
+    struct kvg_lookup *lookup = asking->lookup;
+    struct prefix *prefix = &asking->prefix;
+    uint64_t absent = asked & ~chunk->any[0];
+    uint64_t reached;
+    uint32_t p;
 
-    if (is_present)
-        add_to_ranges(lookup, page, range_end);
-    if (page < lookup->start)
+    if (lookup->view->class_count > 1) {
+        for (p = 0; p < chunk->count && prefix->open; p++)
+            if (asked >> p & 1)
+                extend_prefix(asking, chunk, p, chunk->first + p + 1 - lookup->start);
         return;
-    if (!is_present && lookup->first_missing == lookup->key_count) {
-        lookup->first_missing = page;
-        lookup->missing_parts = verdict->missing;
     }
-    if (prefix->open)
-        extend_prefix(prefix, verdict, page + 1 - lookup->start, lookup);
+    /* One class: up to the first absent page. */
+    reached = absent == 0 ? asked : asked & ((absent & (0 - absent)) - 1);
+    prefix->open = absent == 0;
+    if (reached == 0)
+        return;
+    prefix->cpu &= (reached & ~chunk->cpu[0]) == 0;
+    prefix->disk &= (reached & ~chunk->disk[0]) == 0;
+    lookup->contiguous += kvi_presence_popcount(reached);
+    lookup->media = media_of(prefix->cpu, prefix->disk);
+}
+
+/* Adds the present pages of a chunk to the ranges, run by run. */
+static void judge_ranges(struct asking *asking, const struct chunk *chunk)
+{
+    struct kvg_lookup *lookup = asking->lookup;
+    uint64_t present = chunk->any[0];
+
+    lookup->total += kvi_presence_popcount(present);
+    while (present != 0) {
+        uint32_t begin = (uint32_t)__builtin_ctzll(present);
+        uint32_t length = (uint32_t)__builtin_ctzll(~(present >> begin));
+        bool is_next =
+            lookup->range_count == 0 || asking->range_end != chunk->first + begin;
+        struct kvg_range *range;
+
+        present &= ~(((UINT64_C(1) << length) - 1) << begin);
+        lookup->range_count += is_next;
+        asking->range_end = chunk->first + begin + length;
+        if (lookup->range_count > lookup->range_max)
+            continue;
+        range = &lookup->ranges[lookup->range_count - 1];
+        if (is_next)
+            range->begin = chunk->first + begin;
+        range->end = asking->range_end;
+    }
+}
+
+static void judge_chunk(struct asking *asking)
+{
+    uint64_t asked = pages_from_start(&asking->chunk, asking->lookup->start);
+
+    judge_ranges(asking, &asking->chunk);
+    if (asking->prefix.open && asked != 0)
+        judge_prefix(asking, &asking->chunk, asked);
+}
+
+/* Reads a page that lies where it is looked for first and is at rest, as nearly all are.
+ * False if it is not so: then find_page() looks closely. */
+static inline bool read_quickly(const struct kvg_presence_view *view,
+    const struct probe *probe, uint32_t heat, struct verdict *out)
+{
+    struct kvi_bucket *bucket = probe->buckets + probe->first;
+    bool has_empty;
+    unsigned matches = match_heads(bucket, probe->head, &has_empty);
+    uint32_t at = (uint32_t)__builtin_ctz(matches | 1u << BUCKET_SLOTS) % BUCKET_SLOTS;
+    uint32_t meta;
+    uint64_t parts;
+    bool is_it;
+
+    if (matches == 0) {
+        *out = (struct verdict){0};
+        return has_empty;
+    }
+    meta = atomic_load_explicit(&bucket->meta[at], memory_order_acquire);
+    is_it = (load(&bucket->head[at]) == probe->head) &
+            (load(&bucket->body[at]) == probe->body) &
+            (kvi_meta_space(meta) == view->space_id) & ((meta & 1) == 0);
+    parts = load(&bucket->parts[at]);
+    is_it &= ((parts & PARTS_WIDE) == 0) &
+             (atomic_load_explicit(&bucket->meta[at], memory_order_acquire) == meta);
+    if (KVI_UNLIKELY(!is_it))
+        return false;
+    judge_inline(view, parts, out);
+    if (out->any & 1)
+        touch(bucket, at, heat);
+    return true;
+}
+
+static void note_missing(
+    struct kvg_lookup *lookup, uint32_t page, const struct verdict *verdict)
+{
+    lookup->first_missing = page;
+    lookup->missing_parts = lookup->view->required_count - verdict->held_count -
+                            kvi_presence_popcount(verdict->held_bits);
+}
+
+/* Reads the pages of the chunk whose probes have begun. */
+static void read_chunk(struct asking *asking)
+{
+    struct kvg_lookup *lookup = asking->lookup;
+    const struct kvg_presence_view *view = lookup->view;
+    struct chunk *chunk = &asking->chunk;
+    uint32_t p;
+    uint32_t c;
+
+    memset(chunk->any, 0, view->class_count * sizeof(chunk->any[0]));
+    memset(chunk->cpu, 0, view->class_count * sizeof(chunk->cpu[0]));
+    memset(chunk->disk, 0, view->class_count * sizeof(chunk->disk[0]));
+    for (p = 0; p < chunk->count; p++) {
+        uint32_t page = chunk->first + p;
+        const struct probe *probe = &asking->probes[page % (2 * CHUNK_PAGES)];
+        uint32_t heat = heat_of(asking->now, page);
+        struct verdict verdict;
+        struct kvi_slot slot;
+
+        if (KVI_UNLIKELY(!read_quickly(view, probe, heat, &verdict)) &&
+            find_page(view, probe, &verdict, &slot, lookup) && verdict.any & 1)
+            touch(slot.bucket, slot.at, heat);
+        chunk->any[0] |= (verdict.any & 1) << p;
+        chunk->cpu[0] |= (verdict.cpu & 1) << p;
+        chunk->disk[0] |= (verdict.disk & 1) << p;
+        for (c = 1; c < view->class_count; c++) {
+            chunk->any[c] |= (verdict.any >> c & 1) << p;
+            chunk->cpu[c] |= (verdict.cpu >> c & 1) << p;
+            chunk->disk[c] |= (verdict.disk >> c & 1) << p;
+        }
+        if (!(verdict.any & 1) && lookup->first_missing == lookup->key_count &&
+            page >= lookup->start)
+            note_missing(lookup, page, &verdict);
+    }
 }
 
 static void look_up_pages(struct kvg_presence_reader *reader, struct kvg_lookup *lookup)
 {
-    const struct kvg_presence_view *view = lookup->view;
-    struct kvi_directory *directory =
+    struct asking asking;
+    uint32_t begun = 0;
+
+    asking.lookup = lookup;
+    asking.directory =
         atomic_load_explicit(&reader->index->directory, memory_order_seq_cst);
-    struct prefix prefix = {.open = true, .cpu = true, .disk = true};
-    struct probe probes[PREFETCH_PAGES];
-    uint32_t range_end = 0;
-    uint32_t ahead = 0;
-    uint32_t page;
+    asking.now = atomic_load_explicit(&reader->index->now, memory_order_relaxed);
+    asking.range_end = 0;
+    asking.prefix = (struct prefix){.open = true, .cpu = true, .disk = true};
+    for (asking.chunk.first = 0; asking.chunk.first < lookup->key_count;
+         asking.chunk.first += CHUNK_PAGES) {
+        uint32_t left = lookup->key_count - asking.chunk.first;
+        uint32_t ahead = left < 2 * CHUNK_PAGES ? left : 2 * CHUNK_PAGES;
 
-    for (page = 0; page < lookup->key_count; page++) {
-        struct verdict verdict;
-        struct kvi_slot slot;
-
-        for (; ahead < lookup->key_count && ahead < page + PREFETCH_PAGES; ahead++)
-            probes[ahead % PREFETCH_PAGES] =
-                begin_probe(directory, view, &lookup->keys[ahead]);
-        if (find_page(view, &probes[page % PREFETCH_PAGES], &verdict, &slot, lookup) &&
-            verdict.any & 1)
-            touch(reader->index, slot.bucket, slot.at, page);
-        judge_page(lookup, &prefix, page, &verdict, &range_end);
+        for (; begun < asking.chunk.first + ahead; begun++)
+            asking.probes[begun % (2 * CHUNK_PAGES)] =
+                begin_probe(asking.directory, lookup->view, &lookup->keys[begun]);
+        asking.chunk.count = left < CHUNK_PAGES ? left : CHUNK_PAGES;
+        read_chunk(&asking);
+        judge_chunk(&asking);
     }
 }
 
@@ -433,37 +587,4 @@ bool kvg_presence_page_parts(struct kvg_presence_reader *reader,
         memset(disk_bits, 0, bits_bytes);
     }
     return is_known;
-}
-
-/* A seat is taken by whoever turns it from free to taken first. */
-kvg_err kvg_presence_reader_open(
-    struct kvg_presence *index, struct kvg_presence_reader **out)
-{
-    uint32_t i;
-
-    *out = NULL;
-    for (i = 0; i < KVG_PRESENCE_READERS_MAX; i++) {
-        uint32_t is_free = 0;
-        uint32_t high;
-
-        if (!atomic_compare_exchange_strong_explicit(&index->seats[i].taken, &is_free, 1,
-                memory_order_seq_cst, memory_order_relaxed))
-            continue;
-        high = atomic_load_explicit(&index->seats_high, memory_order_seq_cst);
-        while (
-            high < i + 1 && !atomic_compare_exchange_weak_explicit(&index->seats_high,
-                                &high, i + 1, memory_order_seq_cst, memory_order_seq_cst))
-            ;
-        *out = &index->seats[i];
-        return KVG_OK;
-    }
-    return KVG_ELIMIT;
-}
-
-void kvg_presence_reader_close(struct kvg_presence_reader *reader)
-{
-    if (reader == NULL)
-        return;
-    KVI_ASSERT(atomic_load_explicit(&reader->pin, memory_order_relaxed) == 0);
-    atomic_store_explicit(&reader->taken, 0, memory_order_release);
 }

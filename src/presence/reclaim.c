@@ -85,18 +85,22 @@ void kvi_presence_reclaim_all(struct kvg_presence *index)
     free_limbo(index, &index->open);
 }
 
-static void retired_one(struct kvg_presence *index)
+/* `weight` of RECLAIM_COUNT is worth a scan at once. */
+static void retired_one(struct kvg_presence *index, uint32_t weight)
 {
-    if (++index->open.count % RECLAIM_COUNT == 0)
-        kvi_presence_reclaim(index);
+    index->open.count++;
+    index->retired_weight += weight;
+    if (index->retired_weight < RECLAIM_COUNT)
+        return;
+    index->retired_weight = 0;
+    kvi_presence_reclaim(index);
 }
 
 void kvi_presence_retire_segment(struct kvg_presence *index, struct kvi_segment *segment)
 {
     segment->retired_next = index->open.segments;
     index->open.segments = segment;
-    index->open.count += RECLAIM_COUNT - 1; /* A segment is worth a scan. */
-    retired_one(index);
+    retired_one(index, RECLAIM_COUNT);
 }
 
 void kvi_presence_retire_directory(
@@ -104,12 +108,12 @@ void kvi_presence_retire_directory(
 {
     directory->retired_next = index->open.directories;
     index->open.directories = directory;
-    retired_one(index);
+    retired_one(index, 1);
 }
 
 void kvi_presence_retire_record(struct kvg_presence *index, struct kvi_record *record)
 {
     record->retired_next = index->open.records;
     index->open.records = record;
-    retired_one(index);
+    retired_one(index, 1);
 }

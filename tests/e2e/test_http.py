@@ -176,8 +176,6 @@ def check_answer(api, method, path, answer):
 
 def test_every_answer_has_the_form_that_the_api_describes(daemon):
     api = daemon.get("/openapi.json").json
-    if not api["paths"]:
-        pytest.skip("the API is not described yet")
     left = {(m.upper(), p) for p, ms in api["paths"].items() for m in ms
             if m in ("get", "put", "post", "delete")}
     for method, path, query, body, kind, status in ASKED:

@@ -79,7 +79,8 @@ def test_a_configuration_that_cannot_be_used_is_told_before_anything_starts(tmp_
                        ('{"http": {"listen": "nonsense"}}', "listen"),
                        ('{"http": {"threads": 0}}', "threads"),
                        ('{"http": {"token_file": "/no/such/file"}}', "/no/such/file"),
-                       ('{"sources": [{"name": "a"}, {"name": "a"}]}', "name"),
+                       ('{"sources": [{"name": "a", "endpoint": "tcp://h:1"},'
+                        ' {"name": "a", "endpoint": "tcp://h:2"}]}', "name"),
                        ('{', "line"), ('[]', "")):
         path.write_text(text)
         code, _, err = run("serve", "--config", path, timeout=20)

@@ -323,7 +323,7 @@ static bool do_insert(const uint8_t *op)
     struct held_lock lock = {0};
     struct kvg_tree_inserted done;
     int path[UNITS_MAX];
-    bool state_taken;
+    bool state_taken = false;
 
     make_sequence(op, &seq);
     uint32_t size = world.setup->page_size;

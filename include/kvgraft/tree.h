@@ -85,9 +85,8 @@ struct kvg_tree_options {
     size_t struct_bytes;
     uint32_t page_size;  /* Units a page: 1 to KVG_PAGE_SIZE_MAX. */
     uint32_t components; /* KVG_COMPONENT_BITs: FULL alone or with SWA, MAMBA or both. */
-    bool eagle;    /* Units are pairs; ignored when MAMBA is among the components. */
-    bool events;   /* Record what is stored and removed, for kvg_tree_events_take(). */
-    bool sessions; /* Keep references of conversations. */
+    bool eagle;  /* Units are pairs; ignored when MAMBA is among the components. */
+    bool events; /* Record what is stored and removed, for kvg_tree_events_take(). */
     bool swa_request_ring; /* Window slots live in the request, not in the tree. */
     uint32_t window;       /* Units of the sliding window; at least 1 with SWA. */
     uint32_t mamba_grid;   /* State checkpoints fall on its multiples; 0: page_size. */

@@ -49,7 +49,6 @@ static void full_split(struct kvg_tree *tree, struct kvi_node *prefix,
         kvi_value_split(tree, &old->value[tier], at, &new->value[tier]);
         new->lock[tier] = old->lock[tier];
     }
-    new->session_refs = old->session_refs;
     new->uuid[KVG_TIER_HOST] = old->uuid[KVG_TIER_HOST];
     old->uuid[KVG_TIER_HOST] = 0;
 }

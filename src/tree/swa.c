@@ -83,7 +83,6 @@ static void swa_split(struct kvg_tree *tree, struct kvi_node *prefix,
         new->uuid[tier] = old->uuid[tier];
         old->uuid[tier] = 0;
     }
-    new->session_refs = old->session_refs;
     if (belongs_in_host_list(prefix, slot)) {
         if (old->listed[KVG_TIER_HOST])
             kvi_list_add_after(tree, slot, KVG_TIER_HOST, child, prefix);

@@ -39,7 +39,7 @@
  *     T7   No lock count of another component exceeds that of FULL.
  *     T8   The leaf marks are exactly what the definition says, and no node has both.
  *     T9   Every settled duplicate is tracked; nothing dead is.
- *     T10  Session markers and counts agree.
+ *     T10  Kept free: session markers, which this version does not have.
  *     T11  FULL's recency lists are empty.
  *     T12  A device list holds the nodes with a device value; a host list those with a host value
  *          only (a host-locked one may be missing).  Links and counts agree.
@@ -141,7 +141,6 @@ struct kvi_part {
     uint32_t lock[KVG_TIER_COUNT];
     struct kvi_link link[KVG_TIER_COUNT];
     uint64_t uuid[KVG_TIER_COUNT]; /* Boundary stamp of segment locks; 0: none. */
-    uint32_t session_refs;
     uint8_t listed[KVG_TIER_COUNT];
     uint8_t unused[2];
 };

@@ -23,6 +23,6 @@ if(Python3_FOUND AND CMAKE_GENERATOR STREQUAL "Ninja")
   add_test(NAME strings_mutants COMMAND Python3::Interpreter
     ${CMAKE_CURRENT_SOURCE_DIR}/mutants/run.py
     ${CMAKE_CURRENT_SOURCE_DIR}/mutants/strings.txt
-    ${CMAKE_BINARY_DIR} prop_presence_vs_strings)
+    ${CMAKE_BINARY_DIR} prop_presence_vs_strings test_presence_doubt)
   set_tests_properties(strings_mutants PROPERTIES LABELS full TIMEOUT 600)
 endif()

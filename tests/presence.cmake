@@ -1,3 +1,4 @@
+kvgraft_test(test_presence_doubt SOURCES unit/test_presence_doubt.c)
 kvgraft_test(test_presence SOURCES unit/test_presence.c)
 kvgraft_test(test_presence_dump SOURCES unit/test_presence_dump.c)
 kvgraft_test(prop_presence SOURCES property/prop_presence.c)

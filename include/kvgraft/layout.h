@@ -32,7 +32,7 @@ KVG_BEGIN_DECLS
 /* Which pages of a prefix a pool must hold for the prefix to be restorable. */
 enum kvg_pool_policy {
     KVG_POOL_ALL_PAGES,     /* Every page. */
-    KVG_POOL_TRAILING_PAGES /* The last `trailing_pages` before the point where it stops. */
+    KVG_POOL_TRAILING_PAGES /* The last `trailing_pages` before the point of stopping. */
 };
 
 /* One pool of an advertised multi-pool layout. */

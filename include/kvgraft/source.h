@@ -55,9 +55,9 @@ struct kvg_source_options {
     uint32_t retry_max_ms;        /* 0: 30,000. */
     uint32_t behind_grace_ms;     /* Time for messages under way to arrive; 0: 1,000. */
     double drift_max; /* Part of the keys that may differ before a listing; 0: 0.001. */
-    bool
-        verify_tenants; /* The admin port answers VERIFY for every tenant, not only for the
-                            default one (the Mooncake master's does not). */
+    /* The admin port answers VERIFY for every tenant, not only for the default one (the
+     * Mooncake master's does not). */
+    bool verify_tenants;
     struct kvg_event_limits event_limits;
     const struct kvg_log *log; /* Or NULL.  Rate-limited. */
 };

@@ -13,8 +13,9 @@
  * corrects it and looks again.  Only under mru and tlru can a key fall; then the entry moves at
  * once, and nodes know their entries' places (else moving entries would write to as many nodes,
  * each a cache miss).  A deleted node leaves its entry behind as a ghost, known by its number;
- * ghosts go when they come up, or all at once when they are half of a heap.  A node that ceases to be a leaf keeps its entry until that comes up, because most such
- * nodes are locked for the length of a request and come back.
+ * ghosts go when they come up, or all at once when they are half of a heap.  A node that ceases
+ * to be a leaf keeps its entry until that comes up, because most such nodes are locked for the
+ * length of a request and come back.
  *
  *     operation        cost
  *     lock, unlock     O(1); O(log n) the first time a node becomes a leaf

@@ -4,8 +4,8 @@
 /* tree.h -- the data of the prefix tree, shared by the files of this folder.
  *
  * Nodes live in an arena of chunks that never move.  Links between them are 32-bit refs, 0 being
- * nobody; only the parent, which every lock follows to the root, is a pointer.  A node's id is its creation number and its ref in one word, so that finding a node by
- * id is one comparison:
+ * nobody; only the parent, which every lock follows to the root, is a pointer.  A node's id is
+ * its creation number and its ref in one word, so that finding a node by id is one comparison:
  *
  *     id    | creation number, 38 bits | ref, 26 bits |
  *
@@ -370,8 +370,7 @@ struct kvg_tree {
     uint64_t next_uuid[KVG_COMPONENT_MAX];
 
     struct kvi_heap heaps[KVG_TIER_COUNT];
-    bool
-        has_host_values; /* There was one at least: the host heap is kept as large as needed. */
+    bool has_host_values; /* There was one: the host heap is kept as large as needed. */
     struct kvi_list lists[KVI_PARTS_MAX][KVG_TIER_COUNT];
     uint64_t evictable[KVI_PARTS_MAX], protect[KVI_PARTS_MAX];
     kvi_ref duplicate_first, duplicate_last; /* Settled duplicates, oldest first. */

@@ -383,19 +383,20 @@ static inline bool read_quickly(const struct kvg_presence_view *view,
     uint32_t at = (uint32_t)__builtin_ctz(matches | 1u << BUCKET_SLOTS) % BUCKET_SLOTS;
     uint32_t meta;
     uint64_t parts;
-    bool is_it;
+    unsigned is_it;
 
     if (matches == 0) {
         *out = (struct verdict){0};
         return has_empty;
     }
     meta = atomic_load_explicit(&bucket->meta[at], memory_order_acquire);
-    is_it = (load(&bucket->head[at]) == probe->head) &
-            (load(&bucket->body[at]) == probe->body) &
-            (kvi_meta_space(meta) == view->space_id) & ((meta & 1) == 0);
+    is_it = (unsigned)(load(&bucket->head[at]) == probe->head) &
+            (unsigned)(load(&bucket->body[at]) == probe->body) &
+            (unsigned)(kvi_meta_space(meta) == view->space_id) & (~meta & 1);
     parts = load(&bucket->parts[at]);
-    is_it &= ((parts & PARTS_WIDE) == 0) &
-             (atomic_load_explicit(&bucket->meta[at], memory_order_acquire) == meta);
+    is_it &=
+        (unsigned)((parts & PARTS_WIDE) == 0) &
+        (unsigned)(atomic_load_explicit(&bucket->meta[at], memory_order_acquire) == meta);
     if (KVI_UNLIKELY(!is_it))
         return false;
     judge_inline(view, parts, out);

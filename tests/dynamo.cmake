@@ -3,9 +3,9 @@ kvgraft_test(test_dynamo SOURCES unit/test_dynamo.c ${seed_stream})
 kvgraft_test(test_dynamo_strict SOURCES unit/test_dynamo_strict.c ${seed_stream})
 kvgraft_fuzz(fuzz_dynamo SOURCES fuzz/fuzz_dynamo.c CORPUS dynamo)
 kvgraft_test(prop_dynamo
-  SOURCES property/prop_dynamo.c support/seed_model.c ${seed_stream})
+  SOURCES property/prop_dynamo.c support/seed_model.c ${seed_stream} TIMEOUT 300)
 kvgraft_test(prop_presence_vs_strings
-  SOURCES property/prop_presence_vs_strings.c support/seed_model.c)
+  SOURCES property/prop_presence_vs_strings.c support/seed_model.c TIMEOUT 300)
 kvgraft_test(test_seed_default
   SOURCES unit/test_seed_default.c support/default_client.c ${seed_stream})
 kvgraft_test(test_profiles

@@ -14,15 +14,7 @@ kvgraft_test(test_dynamo_captures
   SOURCES unit/test_dynamo_captures.c support/capture.c)
 
 # Planted bugs, each of which a test must catch.
-find_package(Python3 COMPONENTS Interpreter)
-if(Python3_FOUND AND CMAKE_GENERATOR STREQUAL "Ninja")
-  add_test(NAME dynamo_mutants COMMAND Python3::Interpreter
-    ${CMAKE_CURRENT_SOURCE_DIR}/mutants/run.py ${CMAKE_CURRENT_SOURCE_DIR}/mutants/dynamo.txt
-    ${CMAKE_BINARY_DIR} test_dynamo test_dynamo_strict prop_dynamo)
-  set_tests_properties(dynamo_mutants PROPERTIES LABELS full TIMEOUT 600)
-  add_test(NAME strings_mutants COMMAND Python3::Interpreter
-    ${CMAKE_CURRENT_SOURCE_DIR}/mutants/run.py
-    ${CMAKE_CURRENT_SOURCE_DIR}/mutants/strings.txt
-    ${CMAKE_BINARY_DIR} prop_presence_vs_strings test_presence_doubt)
-  set_tests_properties(strings_mutants PROPERTIES LABELS full TIMEOUT 600)
-endif()
+kvgraft_mutants(dynamo_mutants LIST dynamo.txt
+  PROGRAMS test_dynamo test_dynamo_strict prop_dynamo)
+kvgraft_mutants(strings_mutants LIST strings.txt
+  PROGRAMS prop_presence_vs_strings test_presence_doubt)

@@ -12,10 +12,7 @@ if(OpenSSL_FOUND)
 endif()
 
 # Planted bugs, each of which a test must catch.
-find_package(Python3 COMPONENTS Interpreter)
-if(Python3_FOUND AND OpenSSL_FOUND AND CMAKE_GENERATOR STREQUAL "Ninja")
-  add_test(NAME page_mutants COMMAND Python3::Interpreter
-    ${CMAKE_CURRENT_SOURCE_DIR}/mutants/run.py ${CMAKE_CURRENT_SOURCE_DIR}/mutants/page.txt
-    ${CMAKE_BINARY_DIR} test_page test_page_memo prop_page_memo prop_page_openssl)
-  set_tests_properties(page_mutants PROPERTIES LABELS full TIMEOUT 600)
+if(OpenSSL_FOUND)
+  kvgraft_mutants(page_mutants LIST page.txt
+    PROGRAMS test_page test_page_memo prop_page_memo prop_page_openssl)
 endif()

@@ -5,8 +5,8 @@
  *
  * A source is a pure state machine between a publisher and a presence index.  Its driver (the
  * daemon, a simulation, an embedder's loop) feeds it what happened and the time, and carries out
- * the actions it asks for: connect, fetch a status, a key count or a listing, verify keys, wake me
- * at.  The source decides what is applied, when the index is suspect, and how it is repaired:
+ * the actions it asks for: connect, fetch a status, a key count or a listing, wake me at.
+ * The source decides what is applied, when the index is suspect, and how it is repaired:
  *
  *     messages, answers, time --->  source  ---> index (stored, removed, listing, confidence)
  *                                      |
@@ -16,8 +16,8 @@
  * Rules (docs/design/source.md): a gap does not erase, it makes the index suspect and starts a
  * repair; a publisher that starts again is recognised, and its old content goes; a late joiner
  * rebuilds from a listing; the store's key count is compared from time to time, because a store
- * can lose keys without an event.  Probing never renews a lease: only /get_all_keys, /metrics,
- * /kv_events/status and /batch_query_keys are asked for.
+ * can lose keys without an event.  Probing never renews a lease: only /get_all_keys, /metrics and
+ * /kv_events/status are asked for.
  *
  * What `fresh` promises: every event the store has published up to the last status was applied,
  * nothing is known to be missing, and with an admin port the key count agreed at most three
@@ -55,9 +55,6 @@ struct kvg_source_options {
     uint32_t retry_max_ms;        /* 0: 30,000. */
     uint32_t behind_grace_ms;     /* Time for messages under way to arrive; 0: 1,000. */
     double drift_max; /* Part of the keys that may differ before a listing; 0: 0.001. */
-    /* The admin port answers VERIFY for every tenant, not only for the default one (the
-     * Mooncake master's does not). */
-    bool verify_tenants;
     struct kvg_event_limits event_limits;
     const struct kvg_log *log; /* Or NULL.  Rate-limited. */
 };
@@ -97,11 +94,6 @@ KVG_API void kvg_source_listing_data(
     struct kvg_source *source, uint64_t action_id, struct kvg_str bytes, uint64_t now_ms);
 KVG_API void kvg_source_listing_done(
     struct kvg_source *source, uint64_t action_id, uint64_t now_ms);
-/* One key of a verification. */
-KVG_API void kvg_source_verified(struct kvg_source *source, uint64_t action_id,
-    struct kvg_str object_key, bool present, uint64_t now_ms);
-KVG_API void kvg_source_verify_done(
-    struct kvg_source *source, uint64_t action_id, uint64_t now_ms);
 /* The action failed; it is tried again with back-off. */
 KVG_API void kvg_source_failed(
     struct kvg_source *source, uint64_t action_id, const char *reason, uint64_t now_ms);
@@ -113,15 +105,12 @@ enum kvg_source_action_kind {
     KVG_ACTION_FETCH_STATUS,  /* GET /kv_events/status. */
     KVG_ACTION_FETCH_COUNT,   /* GET /metrics, master_key_count. */
     KVG_ACTION_FETCH_LISTING, /* GET /get_all_keys, streamed. */
-    KVG_ACTION_VERIFY, /* GET /batch_query_keys?keys=...; only with verify_tenants. */
-    KVG_ACTION_CANCEL  /* Give the action `cancels` up. */
+    KVG_ACTION_CANCEL         /* Give the action `cancels` up. */
 };
 struct kvg_source_action {
     enum kvg_source_action_kind kind;
     uint64_t id;
     uint64_t cancels;
-    struct kvg_str keys; /* VERIFY: object keys joined by commas; until the next call. */
-    struct kvg_str tenant; /* VERIFY: whose; until the next call. */
 };
 /* The next thing to do; false when there is nothing now. */
 KVG_API bool kvg_source_next_action(
@@ -179,10 +168,8 @@ struct kvg_source_stats {
     uint64_t listings;
     uint64_t listings_failed;
     uint64_t listing_keys;
-    uint64_t parts_added;   /* By listings: what the stream had lost. */
-    uint64_t parts_dropped; /* By listings: what the store had lost silently. */
-    uint64_t verified_present;
-    uint64_t verified_absent;
+    uint64_t parts_added;    /* By listings: what the stream had lost. */
+    uint64_t parts_dropped;  /* By listings: what the store had lost silently. */
     uint64_t last_repair_ms; /* From loss to fresh, the last time. */
     struct kvg_event_counts decoder;
     uint64_t bytes;         /* Of all frames. */
@@ -196,7 +183,7 @@ struct kvg_source_stats {
     uint64_t drifts;         /* Of those, the ones that differed too much. */
     int64_t
         count_surplus; /* Keys of the store that the index cannot hold: foreign ones. */
-    uint64_t asks_failed;     /* Status, count and verify actions that failed. */
+    uint64_t asks_failed;     /* Status and count actions that failed. */
     uint64_t listings_broken; /* Ended, but something was lost while they ran. */
     uint64_t listings_shrunk; /* Dropped more than half of a sizeable index; accepted. */
     uint64_t long_lines;      /* Of listings: too long for an object key, skipped. */

@@ -29,12 +29,4 @@ void kvd_admin_count_feed(struct kvd_admin_count *count, struct kvg_str bytes);
 KVG_MUST_CHECK kvg_err kvd_admin_count_end(
     struct kvd_admin_count *count, struct kvg_error *error);
 
-/* GET /batch_query_keys: each key and whether it is there. */
-KVG_MUST_CHECK kvg_err kvd_admin_verify(struct kvg_str body, struct kvg_error *error,
-    void (*on_key)(void *context, struct kvg_str object_key, bool present),
-    void *context);
-
-/* Appends the path of that request, keys percent-encoded, the commas between them not. */
-void kvd_admin_verify_path(struct kvd_out *out, struct kvg_str keys);
-
 #endif

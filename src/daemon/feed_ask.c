@@ -22,7 +22,6 @@
 
 #define STATUS_BYTES_MAX (64u << 10)
 #define METRICS_BYTES_MAX (16u << 20)
-#define VERIFY_BYTES_MAX (64u << 20)
 #define LISTING_BYTES_MAX (UINT64_C(1) << 40)
 #define SMALL_TIMEOUT_MS 10000u
 #define IDLE_MS 10000u
@@ -91,8 +90,8 @@ static kvg_err deliver(struct kvd_ask *ask, struct kvg_error *error)
     case KVG_ACTION_FETCH_LISTING:
         kvg_source_listing_done(source, ask->action_id, now_ms(ask->feed));
         break;
-    default:
-        err = kvi_fail(error, KVG_EUNSUPPORTED, "verify", "is not done yet");
+    case KVG_ACTION_RECONNECT: /* Not asked of the store. */
+    case KVG_ACTION_CANCEL:
         break;
     }
     return err;
@@ -139,9 +138,8 @@ static void choose(const struct kvd_feed *feed, const struct kvg_source_action *
         options->timeout_ms = feed->shared.config.listing_timeout_ms;
         options->idle_ms = options->timeout_ms;
         break;
-    default:
-        kvd_admin_verify_path(path, action->keys);
-        options->body_bytes_max = VERIFY_BYTES_MAX;
+    case KVG_ACTION_RECONNECT: /* Not asked of the store. */
+    case KVG_ACTION_CANCEL:
         break;
     }
 }

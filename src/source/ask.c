@@ -105,7 +105,6 @@ bool kvg_source_next_action(struct kvg_source *source, struct kvg_source_action 
         [KVI_TASK_STATUS] = KVG_ACTION_FETCH_STATUS,
         [KVI_TASK_COUNT] = KVG_ACTION_FETCH_COUNT,
         [KVI_TASK_LISTING] = KVG_ACTION_FETCH_LISTING,
-        [KVI_TASK_VERIFY] = KVG_ACTION_VERIFY,
     };
     size_t i;
 
@@ -480,8 +479,6 @@ void kvg_source_failed(
         count_failed(source, reason);
     else if (kvi_task_ended(source, KVI_TASK_LISTING, action_id))
         kvi_listing_failed(source, reason);
-    else if (kvi_task_ended(source, KVI_TASK_VERIFY, action_id))
-        task_failed(source, KVI_TASK_VERIFY, reason);
     kvi_source_settle(source);
 }
 

@@ -241,7 +241,6 @@ void kvi_source_log_failure(
         [KVI_TASK_STATUS] = "asking for the status failed: ",
         [KVI_TASK_COUNT] = "asking for the key count failed: ",
         [KVI_TASK_LISTING] = "listing the keys failed: ",
-        [KVI_TASK_VERIFY] = "verifying keys failed: ",
     };
     char line[256];
     struct kvi_text text;

@@ -7,7 +7,6 @@
  *     life.c     where a message stands in its publisher's life
  *     ask.c      the actions: when they start, end, time out; status and key count
  *     repair.c   the listing, from the wish for one to its end
- *     verify.c   verification of tenants that a listing cannot show
  *     report.c   reasons, confidence, statistics, log
  */
 #ifndef KVI_SOURCE_STATE_H
@@ -22,14 +21,12 @@
 #define KVI_LINE_BYTES_MAX 512u /* Of a listing; an object key has at most 383. */
 #define KVI_LISTING_STEP_SLOTS \
     16384u                         /* Looked at in one tick, at the end of a listing. */
-#define KVI_ASK_TIMEOUT_MS 5000u   /* Status, count and verify. */
+#define KVI_ASK_TIMEOUT_MS 5000u   /* Status and count. */
 #define KVI_RECHECK_MS 1000u       /* From a first drift to the second look. */
 #define KVI_STATUS_SPACING_MS 100u /* Between two of them, whatever the hurry. */
 #define KVI_TRUSTED_MAX 32u        /* Tenants that were cleared since the last loss. */
 #define KVI_TENANT_BYTES_MAX 63u   /* Of such a tenant's name. */
 #define KVI_LOG_INTERVAL_MS 10000u /* Between two lines of one kind. */
-#define KVI_VERIFY_KEYS_MAX 100u   /* Keys a question. */
-#define KVI_VERIFY_BYTES_MAX (KVI_VERIFY_KEYS_MAX * (KVG_OBJECT_KEY_BYTES_MAX + 1u))
 
 /* Reasons that are about the stream, and hold for every tenant; the others are about content,
  * and are kept for the default tenant and for all others apart. */
@@ -46,7 +43,6 @@ enum kvi_task_kind {
     KVI_TASK_STATUS,
     KVI_TASK_COUNT,
     KVI_TASK_LISTING,
-    KVI_TASK_VERIFY,
     KVI_TASK_KINDS
 };
 
@@ -150,16 +146,6 @@ struct kvi_trusted {
     char name[KVI_TENANT_BYTES_MAX];
 };
 
-struct kvi_verify {
-    bool wanted;
-    uint64_t losses;
-    uint64_t cursor;
-    size_t keys_bytes;
-    size_t tenant_bytes;
-    char *keys; /* KVI_VERIFY_BYTES_MAX; only with verify_tenants. */
-    char tenant[KVI_TENANT_BYTES_MAX];
-};
-
 struct kvg_source {
     const struct kvg_alloc *alloc;
     struct kvg_presence *index;
@@ -200,7 +186,6 @@ struct kvg_source {
     struct kvi_behind behind;
     struct kvi_listing listing;
     struct kvi_compare compare;
-    struct kvi_verify verify;
     struct kvi_log_limit log_limits[KVI_LOG_KINDS];
     struct kvg_source_stats stats;
 };

@@ -309,7 +309,6 @@ static struct sim_ask *ask_of(struct sim *sim, enum kvg_source_action_kind kind)
     case KVG_ACTION_FETCH_LISTING:
         return &sim->listing;
     case KVG_ACTION_RECONNECT:
-    case KVG_ACTION_VERIFY:
     case KVG_ACTION_CANCEL:
         break;
     }

@@ -172,36 +172,6 @@ TEST(a_status_is_read_or_refused)
     CHECK_EQ(kvd_admin_status(kvi_str("<html>"), &error, &status), KVG_EFORMAT);
 }
 
-static void count_key(void *context, struct kvg_str key, bool present)
-{
-    int *counts = context;
-
-    CHECK_EQ(key.bytes, 1);
-    counts[present]++;
-}
-
-TEST(verified_keys_are_told_one_by_one)
-{
-    int counts[2] = {0, 0};
-    struct kvg_error error;
-    struct kvd_out path;
-
-    CHECK_EQ(
-        kvd_admin_verify(
-            kvi_str(
-                "{\"success\":true,\"data\":{\"a\":{\"ok\":true},\"b\":{\"ok\":false},"
-                "\"c\":{}}}"),
-            &error, count_key, counts),
-        KVG_OK);
-    CHECK_EQ(counts[true], 1);
-    CHECK_EQ(counts[false], 1);
-    kvd_out_init(&path, kvg_alloc_default());
-    kvd_admin_verify_path(&path, kvi_str("a,b&c%"));
-    kvd_out_bytes(&path, "\0", 1);
-    CHECK_STR(path.data, "/batch_query_keys?keys=a,b%26c%25");
-    kvd_out_fini(&path);
-}
-
 #define GOOD                                                                 \
     "\"backend\":\"mooncake\",\"page_size\":16,\"tp_size\":2,\"pp_size\":1," \
     "\"is_mla_model\":false,\"is_eagle\":false,\"should_split_heads\":false"
@@ -259,6 +229,6 @@ TEST_MAIN(RUN(tokens_are_taken_out_and_the_rest_stays), RUN(page_keys_are_taken_
     RUN(a_bad_token_is_named_by_its_place), RUN(binary_tokens_are_little_endian),
     RUN(scanning_without_memory_fails_and_leaks_nothing), RUN(json_text_is_escaped),
     RUN(the_key_count_is_found_wherever_the_bytes_are_cut),
-    RUN(a_status_is_read_or_refused), RUN(verified_keys_are_told_one_by_one),
+    RUN(a_status_is_read_or_refused),
     RUN(workers_are_read_and_a_bad_one_is_kept_with_its_reason),
     RUN(a_layout_of_several_pools_is_read))

@@ -174,6 +174,7 @@ struct kvg_source_stats {
     struct kvg_event_counts decoder;
     uint64_t bytes;         /* Of all frames. */
     uint64_t late_messages; /* Came after they had been given up; ignored. */
+    uint64_t resumed;       /* Times that what was given up came after all, in order. */
     uint64_t jumps;         /* The sequence went on, the event ids did not. */
     uint64_t cleared_events;
     uint64_t keyless_events; /* Of a publisher that does not say object keys. */

@@ -33,6 +33,8 @@
  * more it is taken for one that cannot be counted: the listing's interval is enough. */
 #define LISTED_AFTER 3u
 #define UNCOUNTABLE_AFTER 10u
+/* So many listings in a row denied by the count, and the count is of something else. */
+#define REFUSALS_MAX 2u
 
 /* Tasks ------------------------------------------------------------------------------------ */
 
@@ -365,6 +367,7 @@ static void compare_start(struct kvg_source *source)
 static void counts_agree(struct kvg_source *source)
 {
     source->compare.strikes = 0;
+    source->compare.refusals = 0;
     source->compare.calibrating = false;
     source->checked_ms = source->now_ms;
     source->stream_reasons &= ~(uint32_t)KVG_REASON_UNCHECKED;
@@ -380,8 +383,9 @@ static void learn_surplus(struct kvg_source *source, int64_t surplus)
     if (surplus < 0) {
         source->other_reasons |= KVG_REASON_UNLISTABLE;
         kvi_source_log(source, KVI_LOG_DRIFT, KVG_LOG_WARN,
-            "other tenants hold # keys less than the index knows of", (uint64_t)-surplus,
-            0);
+            "the store counts # keys less than it lists and other tenants are known to "
+            "hold",
+            (uint64_t)-surplus, 0);
     }
     compare->surplus = surplus;
     compare->foreign_stored = 0;
@@ -405,6 +409,7 @@ static void counts_differ(struct kvg_source *source)
         return;
     }
     compare->strikes = 0;
+    compare->refusals += compare->calibrating;
     kvi_source_lose(source, KVG_REASON_DRIFT);
 }
 
@@ -427,7 +432,8 @@ static void conclude(struct kvg_source *source)
         learn_surplus(source, count - most);
     else if (count >= low - allowed && count <= high + allowed)
         counts_agree(source);
-    else if (compare->calibrating && source->others_seen && compare->strikes != 0)
+    else if (compare->calibrating && compare->strikes != 0 &&
+             (source->others_seen || compare->refusals >= REFUSALS_MAX))
         learn_surplus(source, count - least);
     else
         counts_differ(source);

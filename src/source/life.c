@@ -119,7 +119,9 @@ static enum kvi_verdict judge_old(
     bool ids = ids_compare(life, mark);
 
     if (was_given_up(life, mark))
-        return KVI_MESSAGE_LATE;
+        return life->position == life->skip_to && mark->sequence == life->skip_from + 1
+                   ? KVI_MESSAGE_BACK
+                   : KVI_MESSAGE_LATE;
     if (mark->sequence <= 1)
         return KVI_MESSAGE_RESTART;
     if (ids && (mark->first_id > life->last.last_id || !fits_this_life(life, mark)))

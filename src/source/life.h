@@ -32,7 +32,8 @@ enum kvi_verdict {
     KVI_MESSAGE_JUMP,      /* The number follows, its ids do not: loss suspected. */
     KVI_MESSAGE_GAP,       /* Numbers are missing before it. */
     KVI_MESSAGE_DUPLICATE, /* It was here before, or is older than what was. */
-    KVI_MESSAGE_LATE,      /* It was given up, and comes after all. */
+    KVI_MESSAGE_LATE,      /* It was given up, and comes after all, out of order. */
+    KVI_MESSAGE_BACK,      /* It was given up; the stream goes on where it had stopped. */
     KVI_MESSAGE_RESTART,   /* It is of another life of the publisher. */
     KVI_MESSAGE_UNKNOWN    /* Its number is not new, and it cannot be read. */
 };
@@ -68,7 +69,7 @@ enum kvi_verdict kvi_life_judge(const struct kvi_life *life, const struct kvi_ma
 /* Whether a life that begins with this message is known from its beginning. */
 bool kvi_mark_is_beginning(const struct kvi_mark *mark);
 
-/* Takes a message in that was judged FIRST, NEXT, JUMP or GAP (after a reset, RESTART). */
+/* Takes a message in that was judged FIRST, NEXT, JUMP, GAP or BACK (after a reset, RESTART). */
 void kvi_life_accept(struct kvi_life *life, const struct kvi_mark *mark);
 
 /* Takes a status' word that numbers up to `last` are out.  Needs a life without position. */

@@ -256,6 +256,21 @@ static void meet_restart(struct kvg_source *source, const struct kvi_mark *mark)
     enter_life(source, mark);
 }
 
+/* Not lost, but slow: the status was right and the grace time too short, or the status counts
+ * something else than this stream's messages.  Either way the stream is followed where it is. */
+static void meet_again(struct kvg_source *source)
+{
+    source->stats.resumed++;
+    source->behind = (struct kvi_behind){
+        .active = true,
+        .target = source->life.position,
+        .position = source->life.skip_from,
+        .deadline_ms = source->now_ms + source->options.behind_grace_ms,
+    };
+    source->stream_reasons |= KVG_REASON_BEHIND;
+    kvi_source_lose(source, KVG_REASON_GAP);
+}
+
 /* Whether the message is to be applied. */
 static bool meet(struct kvg_source *source, const struct kvi_mark *mark)
 {
@@ -277,6 +292,9 @@ static bool meet(struct kvg_source *source, const struct kvi_mark *mark)
         return true;
     case KVI_MESSAGE_RESTART:
         meet_restart(source, mark);
+        return true;
+    case KVI_MESSAGE_BACK:
+        meet_again(source);
         return true;
     case KVI_MESSAGE_DUPLICATE:
         source->stats.duplicates++;

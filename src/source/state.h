@@ -103,6 +103,7 @@ struct kvi_compare {
     uint64_t slack;          /* Events of the largest message meanwhile. */
     uint32_t strikes;        /* Drifts in a row. */
     bool calibrating;        /* The first one after a listing learns the surplus. */
+    uint32_t refusals;       /* Listings in a row whose keys the count denied. */
     int64_t surplus;         /* Keys the store counts and the index cannot hold. */
     uint64_t foreign_stored; /* Foreign keys in the stream since the listing. */
     uint64_t foreign_removed;

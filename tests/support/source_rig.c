@@ -267,6 +267,17 @@ void rig_repair(struct rig *rig, unsigned first, unsigned end)
     rig_list(rig, first, end);
 }
 
+void rig_repair_with(struct rig *rig, uint64_t published, unsigned first, unsigned end)
+{
+    if (rig->source->listing.phase == KVI_LISTING_IDLE)
+        rig_wait(rig, rig->source->listing.not_before_ms > rig->now_ms
+                          ? rig->source->listing.not_before_ms - rig->now_ms
+                          : 0);
+    rig_wait(rig, KVI_STATUS_SPACING_MS);
+    rig_status(rig, published, published, 0);
+    rig_list(rig, first, end);
+}
+
 /* What it thinks --------------------------------------------------------------------------- */
 
 struct kvg_source_stats rig_stats(const struct rig *rig)

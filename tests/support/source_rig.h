@@ -71,6 +71,8 @@ void rig_list(struct rig *rig, unsigned first, unsigned end);
 void rig_follow(struct rig *rig);
 /* Waits until a listing may begin, answers the status before it, and lists keys [first, end). */
 void rig_repair(struct rig *rig, unsigned first, unsigned end);
+/* The same, with a status of so many messages and events. */
+void rig_repair_with(struct rig *rig, uint64_t published, unsigned first, unsigned end);
 
 /* What it thinks. */
 uint32_t rig_reasons(const struct rig *rig);

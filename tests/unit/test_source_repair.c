@@ -98,6 +98,8 @@ TEST(what_never_arrives_is_given_up_as_a_gap_and_the_stream_is_opened_again)
 
     /* One of them comes after all: the listing to come knows better. */
     rig.timestamp_ms += 10;
+    rig.sequence = 2;
+    rig.event_id = 2;
     rig_store(&rig, 8);
     CHECK_EQ(rig_stats(&rig).late_messages, 1);
     CHECK(!rig_holds(&rig, 8));
@@ -108,6 +110,56 @@ TEST(what_never_arrives_is_given_up_as_a_gap_and_the_stream_is_opened_again)
     CHECK_EQ(rig_confidence(&rig), KVG_CONFIDENCE_FRESH);
     rig_store(&rig, 3);
     CHECK_EQ(rig_confidence(&rig), KVG_CONFIDENCE_FRESH);
+    rig_end(&rig);
+}
+
+TEST(what_was_given_up_and_comes_in_order_is_followed_again)
+{
+    struct rig rig;
+
+    rig_follow(&rig);
+    rig_store(&rig, 0);
+    rig_wait(&rig, 5000);
+    rig_status(&rig, 3, 3, 0);
+    rig_wait(&rig, 1000);
+    CHECK_EQ(rig_reasons(&rig), KVG_REASON_GAP);
+    rig_take(&rig, KVG_ACTION_RECONNECT);
+    rig_repair_with(&rig, 3, 0, 3);
+    CHECK_EQ(rig_confidence(&rig), KVG_CONFIDENCE_FRESH);
+
+    rig_store(&rig, 1); /* 2 and 3 were only slow. */
+    CHECK_EQ(rig_stats(&rig).resumed, 1);
+    CHECK((rig_reasons(&rig) & KVG_REASON_BEHIND) != 0);
+    rig_store(&rig, 2);
+    CHECK_EQ(rig_reasons(&rig), KVG_REASON_GAP);
+    CHECK_EQ(rig_stats(&rig).restarts, 0);
+    rig_repair(&rig, 0, 3);
+    CHECK_EQ(rig_confidence(&rig), KVG_CONFIDENCE_FRESH);
+    CHECK_EQ(rig_stats(&rig).last_sequence, 3);
+    rig_end(&rig);
+}
+
+/* A status that counts something else must not stop the stream. */
+TEST(a_status_that_is_always_ahead_stops_nothing)
+{
+    struct rig rig;
+    unsigned i;
+
+    rig_follow(&rig);
+    for (i = 0; i < 600; i++) {
+        struct kvg_source_action action;
+
+        rig_store(&rig, i);
+        rig_wait(&rig, 100);
+        while (kvg_source_next_action(rig.source, &action)) {
+            struct kvg_source_status status = {true, 1000000 + i, 1000000 + i, 0};
+
+            if (action.kind == KVG_ACTION_FETCH_STATUS)
+                kvg_source_status_answer(rig.source, action.id, &status, rig.now_ms);
+        }
+    }
+    CHECK_EQ(rig_objects(&rig), 600);
+    CHECK(rig_confidence(&rig) != KVG_CONFIDENCE_FRESH);
     rig_end(&rig);
 }
 
@@ -394,6 +446,31 @@ TEST(a_count_that_differs_once_is_forgotten)
     rig_end(&rig);
 }
 
+/* A count that is always below what the listing shows is of something else. */
+TEST(a_count_that_denies_every_listing_is_not_believed)
+{
+    struct rig rig;
+    int i;
+
+    rig_follow(&rig);
+    for (i = 0; i < 10; i++)
+        rig_store(&rig, (unsigned)i);
+    for (i = 0; i < 3; i++) {
+        compare(&rig, 6);
+        compare(&rig, 6);
+        CHECK_EQ(rig_reasons(&rig), KVG_REASON_DRIFT);
+        rig_repair(&rig, 0, 10);
+    }
+    compare(&rig, 6);
+    compare(&rig, 6);
+    compare(&rig, 6);
+    compare(&rig, 6);
+    CHECK_EQ(rig_confidence(&rig), KVG_CONFIDENCE_FRESH);
+    CHECK_EQ(rig_stats(&rig).listings, 3);
+    CHECK_EQ(rig_stats(&rig).count_surplus, -4);
+    rig_end(&rig);
+}
+
 TEST(foreign_keys_are_no_eternal_drift)
 {
     struct kvg_source_action action;
@@ -639,6 +716,8 @@ TEST_MAIN(RUN(silence_makes_suspect_and_a_message_ends_it),
     RUN(a_store_without_a_publisher_is_listed_and_never_fresh),
     RUN(messages_under_way_get_a_grace_time),
     RUN(what_never_arrives_is_given_up_as_a_gap_and_the_stream_is_opened_again),
+    RUN(what_was_given_up_and_comes_in_order_is_followed_again),
+    RUN(a_status_that_is_always_ahead_stops_nothing),
     RUN(a_slow_stream_is_behind_and_not_given_up),
     RUN(an_event_during_a_listing_beats_the_listing),
     RUN(a_gap_inside_a_listing_makes_another_one),
@@ -649,7 +728,9 @@ TEST_MAIN(RUN(silence_makes_suspect_and_a_message_ends_it),
     RUN(a_listing_that_never_ends_is_cancelled),
     RUN(a_listing_comes_by_itself_from_time_to_time),
     RUN(a_count_that_differs_twice_makes_a_listing),
-    RUN(a_count_that_differs_once_is_forgotten), RUN(foreign_keys_are_no_eternal_drift),
+    RUN(a_count_that_differs_once_is_forgotten),
+    RUN(a_count_that_denies_every_listing_is_not_believed),
+    RUN(foreign_keys_are_no_eternal_drift),
     RUN(a_count_taken_while_keys_come_and_go_is_not_a_drift),
     RUN(a_store_not_compared_for_too_long_is_not_fresh),
     RUN(a_listing_mends_the_default_tenant_only), RUN(a_restart_empties_every_tenant),

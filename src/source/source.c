@@ -96,13 +96,17 @@ static void settle_memory(struct kvg_source *source)
     struct kvg_presence_stats stats = {.struct_bytes = sizeof(stats)};
 
     kvg_presence_stats(source->index, &stats);
+    if (stats.partial) { /* No listing brings back what others lost. */
+        source->other_reasons |= KVG_REASON_UNLISTABLE;
+        kvi_trust_nobody(source);
+    }
     if (stats.partial == ((source->stream_reasons & KVG_REASON_MEMORY) != 0))
         return;
     source->stream_reasons ^= KVG_REASON_MEMORY;
-    if (stats.partial)
-        kvi_source_log(source, KVI_LOG_MEMORY, KVG_LOG_WARN,
-            "the index is at its limit and holds a part only: # objects", stats.objects,
-            0);
+    if (!stats.partial)
+        return;
+    kvi_source_log(source, KVI_LOG_MEMORY, KVG_LOG_WARN,
+        "the index is at its limit and holds a part only: # objects", stats.objects, 0);
 }
 
 /* One step of everything that waits for time or for something else. */

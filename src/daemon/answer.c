@@ -211,13 +211,12 @@ static bool make_keys(struct kvd_request *request, struct kvd_answer *answer)
 {
     struct kvd_daemon *daemon = request->daemon;
     struct kvd_answerer *answerer = request->answerer;
-    struct kvd_scan *scan = &answerer->scan;
     struct kvg_namespace space = {answer->params.extra_key, answer->params.cache_salt};
     const struct kvg_key *prior = NULL;
     struct kvg_key prior_key;
     struct kvd_memo *memo;
     uint64_t began_us = kvn_clock_us();
-    size_t tokens = scan->token_count;
+    size_t tokens = answer->token_count;
     size_t pages;
     size_t made;
 
@@ -225,7 +224,6 @@ static bool make_keys(struct kvd_request *request, struct kvd_answer *answer)
         prior = &prior_key;
         kvd_count(answerer->block, KVD_LOOKUPS_NAMESPACED, 1);
     }
-    answer->token_count = tokens;
     if (answer->params.cap_last_page && tokens > 0)
         tokens--; /* An engine must compute at least one token itself. */
     pages = kvg_page_count(&answer->rule, tokens);
@@ -240,11 +238,11 @@ static bool make_keys(struct kvd_request *request, struct kvd_answer *answer)
     memo = memo_for(daemon, answerer, &answer->rule);
     if (memo != NULL) {
         made = kvg_page_memo_keys(
-            memo->memo, prior, scan->tokens, tokens, answerer->keys, pages);
+            memo->memo, prior, answer->tokens, tokens, answerer->keys, pages);
         count_memo(answerer, memo);
     } else {
         made = kvg_page_keys(
-            &answer->rule, prior, scan->tokens, tokens, answerer->keys, pages);
+            &answer->rule, prior, answer->tokens, tokens, answerer->keys, pages);
         kvd_count(answerer->block, KVD_MEMO_HASHED, made);
     }
     answer->keys = answerer->keys;
@@ -260,7 +258,7 @@ static bool find_keys(struct kvd_request *request, struct kvd_answer *answer)
     if (scan->has_keys && scan->has_tokens)
         return fail(request, KVD_LOOKUPS_BAD_REQUEST, 400, "bad-value", "page_keys",
             "are given beside tokens: give one of the two");
-    if (scan->has_tokens)
+    if (answer->tokens != NULL || scan->has_tokens)
         return make_keys(request, answer);
     if (!scan->has_keys)
         return fail(request, KVD_LOOKUPS_BAD_REQUEST, 400, "missing-field", "tokens",
@@ -307,9 +305,9 @@ static bool ask_index(struct kvd_request *request, struct kvd_answer *answer)
     lookup->keys = answer->keys;
     lookup->ranges = answerer->ranges;
     lookup->range_max = (uint32_t)answerer->range_capacity;
-    if (answer->params.start > lookup->key_count)
-        answer->params.start = lookup->key_count;
-    lookup->start = (uint32_t)answer->params.start;
+    lookup->start = answer->params.start < lookup->key_count
+                        ? (uint32_t)answer->params.start
+                        : lookup->key_count;
     kvg_presence_lookup(shared->seats[answerer->seat], lookup, 1);
     answer->reasons =
         atomic_load_explicit(&shared->tenant_reasons[tenant_index], memory_order_relaxed);
@@ -321,7 +319,6 @@ static bool ask_index(struct kvd_request *request, struct kvd_answer *answer)
 static bool ask_dynamo(struct kvd_request *request, struct kvd_answer *answer)
 {
     struct kvd_answerer *answerer = request->answerer;
-    struct kvd_scan *scan = &answerer->scan;
     struct kvd_shared *shared = answer->source->shared;
     struct kvg_lookup *lookup = &answer->lookup;
     struct kvg_str space = answer->params.cache_salt.bytes > 0 ? answer->params.cache_salt
@@ -330,7 +327,7 @@ static bool ask_dynamo(struct kvd_request *request, struct kvd_answer *answer)
     uint64_t began_us = kvn_clock_us();
     size_t range_count = 0;
 
-    if (!scan->has_tokens)
+    if (!answerer->scan.has_tokens)
         return fail(request, KVD_LOOKUPS_BAD_REQUEST, 400, "missing-field", "tokens",
             "are missing; the profile dynamo-1.5 takes nothing else");
     if (!answer->params.has_page_size && answer->source->roster->view.layout_count > 0)
@@ -338,15 +335,14 @@ static bool ask_dynamo(struct kvd_request *request, struct kvd_answer *answer)
             kvg_layout_rule(kvg_workers_layout(answer->source->roster->workers, 0))
                 .page_size;
     answer->rule.page_size = page_size;
-    answer->token_count = scan->token_count;
     lookup->key_count =
-        page_size == 0 ? 0 : (uint32_t)kvg_page_count(&answer->rule, scan->token_count);
+        page_size == 0 ? 0 : (uint32_t)kvg_page_count(&answer->rule, answer->token_count);
     if (!reserve_ranges(answerer, request->daemon->alloc, lookup->key_count))
         return fail(request, KVD_LOOKUPS_NO_MEMORY, 503, "busy", "ranges",
             "do not fit into memory");
     pthread_mutex_lock(&shared->dynamo_lock);
-    answer->outcome = kvg_dynamo_check_blocks(shared->dynamo, scan->tokens,
-        scan->token_count, page_size, space, answerer->ranges, answerer->range_capacity,
+    answer->outcome = kvg_dynamo_check_blocks(shared->dynamo, answer->tokens,
+        answer->token_count, page_size, space, answerer->ranges, answerer->range_capacity,
         &range_count, &lookup->total);
     pthread_mutex_unlock(&shared->dynamo_lock);
     lookup->ranges = answerer->ranges;
@@ -387,7 +383,7 @@ static void count_answer(struct kvd_request *request, const struct kvd_answer *a
     kvd_observe_us(block, KVD_LOOKUP_TIME, answer->hash_us + answer->lookup_us);
 }
 
-bool kvd_answer(struct kvd_request *request, bool strict, struct kvd_answer *out)
+bool kvd_answer_begin(struct kvd_request *request, bool strict, struct kvd_answer *out)
 {
     memset(out, 0, sizeof(*out));
     if (!kvd_params_read(request, strict, &out->params)) {
@@ -396,15 +392,38 @@ bool kvd_answer(struct kvd_request *request, bool strict, struct kvd_answer *out
     }
     if (!find_source(request, out))
         return false;
-    if (out->source->shared->dynamo != NULL) {
-        if (!ask_dynamo(request, out))
+    out->is_dynamo = out->source->shared->dynamo != NULL;
+    return out->is_dynamo || (find_tenant(request, out) && find_layout(request, out));
+}
+
+bool kvd_answer_prompt(struct kvd_request *request, const uint32_t *tokens,
+    size_t token_count, struct kvd_answer *answer)
+{
+    memset(&answer->lookup, 0, sizeof(answer->lookup));
+    answer->tokens = tokens;
+    answer->token_count = token_count;
+    answer->hash_us = 0;
+    if (answer->is_dynamo) {
+        if (!ask_dynamo(request, answer))
             return false;
-    } else if (!find_tenant(request, out) || !find_layout(request, out) ||
-               !find_keys(request, out) || !ask_index(request, out)) {
+    } else if (!find_keys(request, answer) || !ask_index(request, answer)) {
         return false;
     }
-    count_answer(request, out);
+    count_answer(request, answer);
     return true;
+}
+
+bool kvd_answer(struct kvd_request *request, bool strict, struct kvd_answer *out)
+{
+    const struct kvd_scan *scan = &request->answerer->scan;
+
+    if (!kvd_answer_begin(request, strict, out))
+        return false;
+    if (scan->has_prompts)
+        return fail(request, KVD_LOOKUPS_BAD_REQUEST, 400, "bad-value", "prompts",
+            "are not taken here; ask for one prompt as tokens, or POST /v1/lookup");
+    return kvd_answer_prompt(
+        request, scan->has_tokens ? scan->tokens : NULL, scan->token_count, out);
 }
 
 /* Details ----------------------------------------------------------------------------------- */

@@ -184,6 +184,7 @@ struct kvd_answer {
     size_t layout_index;
     struct kvg_page_rule rule;
     const struct kvg_key *keys;
+    const uint32_t *tokens;
     size_t token_count; /* 0 if asked by keys. */
     struct kvg_lookup lookup;
     uint32_t reasons;
@@ -193,8 +194,14 @@ struct kvd_answer {
     uint64_t lookup_us;
 };
 
-/* Finds source, tenant and layout, makes the keys, asks the index, counts.  False after a problem
- * was set, or when the loop must make the tenant's views first. */
+/* Finds source, tenant and layout.  False after a problem was set, or when the loop must make the
+ * tenant's views first. */
+bool kvd_answer_begin(struct kvd_request *request, bool strict, struct kvd_answer *out);
+/* Makes the keys (or takes those that were given), asks the index, counts.  May be called again
+ * for another prompt.  False after a problem was set. */
+bool kvd_answer_prompt(struct kvd_request *request, const uint32_t *tokens,
+    size_t token_count, struct kvd_answer *answer);
+/* Both, for the one prompt of the request. */
 bool kvd_answer(struct kvd_request *request, bool strict, struct kvd_answer *out);
 /* Parts of that page that are absent, as object keys in a JSON array, 16 at most. */
 void kvd_answer_missing(struct kvd_request *request, const struct kvd_answer *answer,

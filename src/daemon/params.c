@@ -53,6 +53,7 @@ static const struct param PARAMS[] = {
     {"routing_group", PARAM_IGNORED, 0, SIZE_MAX},
     {"tokens", PARAM_IGNORED, 0, SIZE_MAX},
     {"token_ids", PARAM_IGNORED, 0, SIZE_MAX},
+    {"prompts", PARAM_IGNORED, 0, SIZE_MAX},
     {"page_keys", PARAM_IGNORED, 0, SIZE_MAX},
     {"block_hashes", PARAM_IGNORED, 0, SIZE_MAX},
     {"seq_hashes", PARAM_IGNORED, 0, SIZE_MAX},

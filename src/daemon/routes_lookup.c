@@ -186,11 +186,43 @@ static void write_answer(struct kvd_request *request, const struct kvd_answer *a
     key_u64(out, "lookup_us", answer->lookup_us);
 }
 
+/* {"results":[...]}: one answer a prompt, in their order. */
+static void answer_prompts(struct kvd_request *request, struct kvd_answer *answer)
+{
+    const struct kvd_scan *scan = &request->answerer->scan;
+    size_t begin = 0;
+
+    kvd_out_text(&request->out, "{\"results\":[");
+    for (size_t i = 0; i < scan->prompt_count; i++) {
+        size_t end = scan->prompt_ends[i];
+
+        /* A pointer even for an empty prompt: NULL would mean page keys. */
+        if (!kvd_answer_prompt(request, scan->tokens + begin, end - begin, answer))
+            return;
+        kvd_out_comma(&request->out);
+        kvd_out_text(&request->out, "{");
+        write_answer(request, answer);
+        kvd_out_text(&request->out, "}");
+        begin = end;
+    }
+    kvd_out_text(&request->out, "]");
+    key_u64(&request->out, "total_us", kvn_clock_us() - request->began_us);
+    kvd_out_text(&request->out, "}\n");
+}
+
 void kvd_route_lookup(struct kvd_request *request)
 {
+    const struct kvd_scan *scan = &request->answerer->scan;
     struct kvd_answer answer;
 
-    if (!kvd_answer(request, true, &answer))
+    if (!kvd_answer_begin(request, true, &answer))
+        return;
+    if (scan->has_prompts) {
+        answer_prompts(request, &answer);
+        return;
+    }
+    if (!kvd_answer_prompt(
+            request, scan->has_tokens ? scan->tokens : NULL, scan->token_count, &answer))
         return;
     kvd_out_text(&request->out, "{");
     write_answer(request, &answer);

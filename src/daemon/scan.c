@@ -37,6 +37,8 @@ void kvd_scan_fini(struct kvd_scan *scan)
     kvi_release_array(
         scan->alloc, scan->tokens, scan->token_capacity, sizeof(*scan->tokens));
     kvi_release_array(scan->alloc, scan->keys, scan->key_capacity, sizeof(*scan->keys));
+    kvi_release_array(scan->alloc, scan->prompt_ends, scan->prompt_capacity,
+        sizeof(*scan->prompt_ends));
     kvd_out_fini(&scan->rest);
     kvd_scan_init(scan, scan->alloc);
 }
@@ -51,6 +53,8 @@ void kvd_scan_reset(struct kvd_scan *scan, size_t keep_bytes_max)
     scan->has_tokens = false;
     scan->key_count = 0;
     scan->has_keys = false;
+    scan->prompt_count = 0;
+    scan->has_prompts = false;
 }
 
 static bool grow(const struct kvg_alloc *alloc, void **array, size_t *capacity,
@@ -85,6 +89,16 @@ static bool grow_keys(struct kvd_scan *scan, size_t needed)
         grow(scan->alloc, &array, &scan->key_capacity, needed, sizeof(*scan->keys));
 
     scan->keys = array;
+    return grown;
+}
+
+static bool grow_prompts(struct kvd_scan *scan, size_t needed)
+{
+    void *array = scan->prompt_ends;
+    bool grown = grow(
+        scan->alloc, &array, &scan->prompt_capacity, needed, sizeof(*scan->prompt_ends));
+
+    scan->prompt_ends = array;
     return grown;
 }
 
@@ -229,6 +243,36 @@ static kvg_err take_tokens(struct kvd_scan *scan, struct cursor *c, struct kvg_s
     }
 }
 
+static kvg_err take_prompts(
+    struct kvd_scan *scan, struct cursor *c, struct kvg_str member)
+{
+    char inner[64];
+
+    if (!take(c, '['))
+        return refuse_element(c, KVG_EFORMAT, member, 0, "is not in an array");
+    scan->has_prompts = true;
+    if (take(c, ']'))
+        return KVG_OK;
+    do {
+        kvg_err err;
+
+        if (scan->prompt_count == KVD_PROMPTS_MAX)
+            return refuse_element(c, KVG_ELIMIT, member, scan->prompt_count,
+                "is one prompt too many; allowed are 1024");
+        snprintf(inner, sizeof(inner), "prompts[%zu]", scan->prompt_count);
+        err = take_tokens(scan, c, kvi_str(inner));
+        if (err != KVG_OK)
+            return err;
+        if (!grow_prompts(scan, scan->prompt_count + 1))
+            return no_memory(c->error);
+        scan->prompt_ends[scan->prompt_count++] = scan->token_count;
+    } while (take(c, ','));
+    if (!take(c, ']'))
+        return refuse_element(
+            c, KVG_EFORMAT, member, scan->prompt_count, "is where the array breaks off");
+    return KVG_OK;
+}
+
 static kvg_err take_keys(struct kvd_scan *scan, struct cursor *c, struct kvg_str member)
 {
     size_t index = 0;
@@ -267,13 +311,27 @@ static bool is_any(struct kvg_str name, const char *const *words, size_t word_co
     return false;
 }
 
-static kvg_err take_member(struct kvd_scan *scan, struct cursor *c)
+/* Which of our arrays the member is. */
+typedef kvg_err take_array(
+    struct kvd_scan *scan, struct cursor *c, struct kvg_str member);
+
+static take_array *array_of(struct kvg_str name)
 {
     static const char *const TOKENS[] = {"tokens", "token_ids"};
+    static const char *const PROMPTS[] = {"prompts"};
     static const char *const KEYS[] = {"page_keys", "block_hashes", "seq_hashes"};
+
+    return is_any(name, TOKENS, 2)    ? take_tokens
+           : is_any(name, PROMPTS, 1) ? take_prompts
+           : is_any(name, KEYS, 3)    ? take_keys
+                                      : NULL;
+}
+
+static kvg_err take_member(struct kvd_scan *scan, struct cursor *c)
+{
     struct kvg_str name;
     const char *value;
-    bool is_tokens;
+    take_array *take_ours;
 
     if (!take_string(c, &name))
         return refuse(c, "a member's name in quotes is expected");
@@ -283,12 +341,13 @@ static kvg_err take_member(struct kvd_scan *scan, struct cursor *c)
     kvd_out_str(&scan->rest, name);
     kvd_out_text(&scan->rest, "\":");
     skip_blanks(c);
-    is_tokens = is_any(name, TOKENS, 2);
-    if (is_tokens || is_any(name, KEYS, 3)) {
-        if (is_tokens ? scan->has_tokens : scan->has_keys)
+    take_ours = array_of(name);
+    if (take_ours != NULL) {
+        if (take_ours == take_keys ? scan->has_keys
+                                   : scan->has_tokens || scan->has_prompts)
             return refuse(c, "tokens, or page keys, are given twice");
         kvd_out_text(&scan->rest, "null");
-        return is_tokens ? take_tokens(scan, c, name) : take_keys(scan, c, name);
+        return take_ours(scan, c, name);
     }
     value = c->at;
     if (!skip_value(c) || c->at == value)

@@ -27,6 +27,10 @@ struct kvd_scan {
     size_t key_count;
     size_t key_capacity;
     bool has_keys;
+    size_t *prompt_ends; /* With "prompts": where each ends in `tokens`. */
+    size_t prompt_count;
+    size_t prompt_capacity;
+    bool has_prompts;
     struct kvd_out rest; /* The object without them. */
 };
 
@@ -35,8 +39,11 @@ void kvd_scan_fini(struct kvd_scan *scan);
 /* Empties it; keeps memory up to `keep_bytes_max` of each buffer. */
 void kvd_scan_reset(struct kvd_scan *scan, size_t keep_bytes_max);
 
-/* Reads an object.  Members "tokens", "token_ids" are arrays of numbers 0 to 2^32 - 1; "page_keys",
- * "block_hashes", "seq_hashes" arrays of strings of 64 hex digits.  KVG_EFORMAT or KVG_ELIMIT with
+#define KVD_PROMPTS_MAX 1024u
+
+/* Reads an object.  Members "tokens", "token_ids" are arrays of numbers 0 to 2^32 - 1; "prompts" is
+ * an array of at most KVD_PROMPTS_MAX such arrays; "page_keys", "block_hashes", "seq_hashes" are
+ * arrays of strings of 64 hex digits.  KVG_EFORMAT or KVG_ELIMIT with
  * the member and its index, e.g. "tokens[17]"; KVG_ENOMEM. */
 KVG_MUST_CHECK kvg_err kvd_scan_json(
     struct kvd_scan *scan, struct kvg_str text, struct kvg_error *error);

@@ -125,6 +125,11 @@ uint64_t kvn_loop_last_turn_ms(const struct kvn_loop *loop)
     return atomic_load_explicit(&loop->last_turn_ms, memory_order_relaxed);
 }
 
+void kvn_loop_touch(struct kvn_loop *loop)
+{
+    atomic_store_explicit(&loop->last_turn_ms, kvn_clock_ms(), memory_order_relaxed);
+}
+
 /* Watches ---------------------------------------------------------------------------------- */
 
 kvg_err kvn_watch_add(struct kvn_loop *loop, struct kvn_watch *watch, uint32_t events)

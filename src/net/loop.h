@@ -61,6 +61,9 @@ uint64_t kvn_loop_now_ms(const struct kvn_loop *loop);
 /* When the loop last turned, for a watchdog; any thread. */
 uint64_t kvn_loop_last_turn_ms(const struct kvn_loop *loop);
 
+/* Says that a long piece of work goes on; counts as a turn.  The loop's thread. */
+void kvn_loop_touch(struct kvn_loop *loop);
+
 /* KVG_EIO if the kernel refuses. */
 KVG_MUST_CHECK kvg_err kvn_watch_add(
     struct kvn_loop *loop, struct kvn_watch *watch, uint32_t events);

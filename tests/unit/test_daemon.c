@@ -267,6 +267,29 @@ TEST(binary_tokens_give_the_same_answer)
     end(&rig);
 }
 
+TEST(many_prompts_are_answered_in_one_question)
+{
+    struct rig rig;
+
+    make(&rig);
+    start(&rig);
+    store_wait_subscriber(rig.store);
+    put_page(&rig, 0);
+    wait_pages(&rig, 1);
+    expect(&rig, "POST", "/v1/lookup", "{\"prompts\":[[1,2,3,4],[],[1,2,3,4,5,6,7,8]]}",
+        200, "\"results\":[{\"source\"");
+    expect(&rig, "POST", "/v1/lookup", "{\"prompts\":[[1,2,3,4],[9,9,9,9]]}", 200,
+        "\"present_pages\":0");
+    expect(&rig, "POST", "/v1/lookup", "{\"prompts\":[]}", 200, "{\"results\":[],");
+    expect(
+        &rig, "POST", "/v1/lookup", "{\"prompts\":[[1],[2,-1]]}", 400, "prompts[1][1]");
+    expect(
+        &rig, "POST", "/v1/lookup", "{\"prompts\":[[1]],\"tokens\":[1]}", 400, "twice");
+    expect(
+        &rig, "POST", "/v1/explain", "{\"prompts\":[[1]]}", 400, "prompts are not taken");
+    end(&rig);
+}
+
 TEST(tenants_and_namespaces_do_not_mix)
 {
     struct rig rig;
@@ -656,8 +679,9 @@ TEST_MAIN(RUN(a_stored_page_is_found_and_a_removed_part_ends_the_prefix),
     RUN(a_late_joiner_is_suspect_until_the_listing_is_in),
     RUN(a_gap_is_repaired_from_the_listing), RUN(a_bad_request_says_what_to_change),
     RUN(a_token_is_asked_for_everywhere_but_at_the_probes),
-    RUN(binary_tokens_give_the_same_answer), RUN(tenants_and_namespaces_do_not_mix),
-    RUN(workers_can_be_put_and_a_bad_one_is_told),
+    RUN(binary_tokens_give_the_same_answer),
+    RUN(many_prompts_are_answered_in_one_question),
+    RUN(tenants_and_namespaces_do_not_mix), RUN(workers_can_be_put_and_a_bad_one_is_told),
     RUN(a_source_can_be_registered_and_taken_away),
     RUN(an_index_survives_a_restart_and_is_suspect_first),
     RUN(a_reload_changes_sources_and_keeps_what_stays),

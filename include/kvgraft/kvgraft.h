@@ -14,6 +14,8 @@
 #include <kvgraft/source.h>
 #include <kvgraft/workers.h>
 #include <kvgraft/slots.h>
+#include <kvgraft/tree.h>
+#include <kvgraft/graft.h>
 #include <kvgraft/dynamo.h>
 
 #endif

@@ -322,6 +322,10 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_tree_insert_end(
     struct kvg_tree *tree, struct kvg_actions *actions);
 KVG_API bool kvg_tree_insert_in_flight(const struct kvg_tree *tree);
 
+/* How far an insert in flight has come: slots of units below it (and not below prev_prefix_length)
+ * were adopted or named in a free; the others are still the caller's.  0 without one. */
+KVG_API uint64_t kvg_tree_insert_taken(const struct kvg_tree *tree);
+
 /* Gives `node`, a tombstone for `component`, a device value of its own length (MAMBA: 1).
  * KVG_ESTATE if it has one; KVG_EINVAL if the length differs. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_tree_set_device_value(struct kvg_tree *tree,

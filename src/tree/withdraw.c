@@ -291,3 +291,15 @@ void kvg_tree_usable_pages(const struct kvg_tree *tree, const struct kvg_tree_ke
         node = child;
     }
 }
+
+uint64_t kvg_tree_insert_taken(const struct kvg_tree *tree)
+{
+    switch (tree->insert.phase) {
+    case KVI_INSERT_IDLE:
+        return 0;
+    case KVI_INSERT_TAIL:
+        return tree->insert.key_units;
+    default:
+        return tree->insert.total;
+    }
+}

@@ -30,6 +30,12 @@ struct restore {
     struct kvg_tree_transfer transfers[2];
 };
 
+/* For calls that cannot fail here. */
+static void must(kvg_err err)
+{
+    KVI_ASSERT(err == KVG_OK);
+}
+
 static bool holds(const struct kvg_spans *spans, uint64_t slot)
 {
     for (size_t i = 0; i < spans->count; i++) {
@@ -76,8 +82,8 @@ static void give_back(struct kvg_linker *linker)
     struct kvg_memory *memory = &linker->cache->memory;
 
     if (linker->swa.count != 0)
-        (void)kvg_window_release_unmapped(
-            memory->window, linker->swa.items, linker->swa.count, NULL);
+        must(kvg_window_release_unmapped(
+            memory->window, linker->swa.items, linker->swa.count, NULL));
     if (linker->full.count != 0)
         (void)kvi_memory_free_full(memory, linker->full.items, linker->full.count, NULL);
     linker->full.count = 0;
@@ -181,8 +187,8 @@ static void undo_insert(struct kvg_linker *linker, struct restore *work, uint64_
             (void)kvi_memory_free(
                 memory, linker->cut[1].items, linker->cut[1].count, NULL);
     }
-    (void)kvg_tree_match_full_device(
-        linker->tree, &work->marker->key, &length, &node, &pinned);
+    must(kvg_tree_match_full_device(
+        linker->tree, &work->marker->key, &length, &node, &pinned));
     hide(linker, node);
     kvi_load_abandon(linker, &(struct kvi_load){.id = work->io->request, .ack = node});
 }
@@ -202,8 +208,8 @@ static kvg_err insert_tail(struct kvg_linker *linker, struct restore *work,
     insert.chunked = true;
     insert.track_adopted = true;
     insert.priority = work->io->priority;
-    (void)kvg_tree_match_full_device(
-        linker->tree, &work->marker->key, &length, &work->pinned, &pinned_length);
+    must(kvg_tree_match_full_device(
+        linker->tree, &work->marker->key, &length, &work->pinned, &pinned_length));
     kvg_err err = kvg_tree_pin_full(linker->tree, work->pinned, error);
     if (err != KVG_OK)
         return err;

@@ -108,6 +108,9 @@ void kvi_agree(struct kvg_linker *linker, int32_t *values, size_t count);
 kvg_err kvi_linker_keys_reserve(struct kvg_linker *linker, size_t count);
 
 /* lookup.c */
+
+/* This rank failed before it could look: votes for nothing, so that the count of calls is kept. */
+void kvi_linker_abstain(struct kvg_linker *linker, const struct kvg_tree_key *key);
 void kvi_marker_drop(struct kvg_linker *linker, kvg_request_id id);
 void kvi_markers_drop_all(struct kvg_linker *linker);
 

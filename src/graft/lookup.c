@@ -279,3 +279,12 @@ kvg_err kvg_linker_match(struct kvg_linker *linker, kvg_request_id request,
     (void)set_marker(linker, request, &view, match->device_length, agreed - device);
     return KVG_OK;
 }
+
+void kvi_linker_abstain(struct kvg_linker *linker, const struct kvg_tree_key *key)
+{
+    struct kvg_tree_key view;
+    size_t pages = (size_t)(kvi_tree_key(linker->tree, key, &view) / linker->page_size);
+
+    memset(linker->mask, 0, 2 * (pages + 1) * sizeof(*linker->mask));
+    kvi_agree(linker, linker->mask, 2 * (pages + 1));
+}

@@ -25,8 +25,8 @@ kvg_err kvi_transfer_filter(struct kvg_linker *linker,
     size_t range_count, uint64_t start, struct kvg_key *keys, struct kvg_spans *spans,
     struct kvg_tree_transfer *out)
 {
-    const struct kvg_spans whole = {
-        (struct kvg_span *)transfer->spans, transfer->span_count, transfer->span_count};
+    const struct kvg_spans whole = {(struct kvg_span *)(uintptr_t)transfer->spans,
+        transfer->span_count, transfer->span_count};
     uint64_t page = linker->page_size;
     uint64_t end = start + transfer->key_count * page;
 

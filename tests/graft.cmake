@@ -1,1 +1,1 @@
-# kvgraft_test(test_graft SOURCES unit/test_graft.c)
+kvgraft_test(test_linker_seed SOURCES unit/test_linker_seed.c support/mem_transport.c)

@@ -233,11 +233,17 @@ static kvg_err commit(struct kvg_linker *linker, struct restore *work,
 {
     uint32_t pages = work->marker->tail_pages;
     uint32_t window_pages = (uint32_t)(work->window / linker->page_size);
-    struct kvg_tree_transfer whole[2] = {
-        {KVG_COMPONENT_FULL, false, work->marker->tail_keys, pages, linker->full.items,
-            linker->full.count},
-        {KVG_COMPONENT_SWA, true, work->marker->tail_keys + (pages - window_pages),
-            window_pages, linker->swa.items, linker->swa.count}};
+    struct kvg_tree_transfer whole[2] = {{.component = KVG_COMPONENT_FULL,
+                                             .keys = work->marker->tail_keys,
+                                             .key_count = pages,
+                                             .spans = linker->full.items,
+                                             .span_count = linker->full.count},
+        {.component = KVG_COMPONENT_SWA,
+            .trailing_pages = true,
+            .keys = work->marker->tail_keys + (pages - window_pages),
+            .key_count = window_pages,
+            .spans = linker->swa.items,
+            .span_count = linker->swa.count}};
     struct kvg_span *kept = linker->canonical.items;
     struct kvg_tree_transfer mapped;
 

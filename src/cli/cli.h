@@ -22,6 +22,7 @@ int kvc_record_main(int argc, char **argv);
 int kvc_replay_main(int argc, char **argv);
 int kvc_demo_main(int argc, char **argv);
 int kvc_bench_main(int argc, char **argv);
+int kvc_simulate_main(int argc, char **argv);
 
 /* The program as it was called: what a person has to type. */
 extern const char *kvc_program;

@@ -28,6 +28,8 @@ static const struct command COMMANDS[] = {
     {"watch", "decode any publisher's KV events, live", kvc_watch_main},
     {"record", "record a publisher's stream to a file", kvc_record_main},
     {"replay", "publish a recorded stream again", kvc_replay_main},
+    {"simulate", "what a cache of some size would have hit of a trace",
+        kvc_simulate_main},
     {"bench", "measure this machine, floors beside figures", kvc_bench_main},
     {"config", "check or make a configuration file", kvd_config_main},
     {"help", "what a command does and takes", help_main},

@@ -121,16 +121,16 @@ void kvc_sim_prompt(const struct kvc_sim_trace *trace,
 
 /* ---- One run (simulate_run.c) ---------------------------------------------------------------- */
 
+/* What is evicted at a time.  Engines evict nodes, of as many pages as nothing parts. */
 enum kvc_sim_grain {
-    KVC_SIM_GRAIN_NODE, /* As engines do: a node is evicted whole, however many pages it has. */
+    KVC_SIM_GRAIN_NODE,
     KVC_SIM_GRAIN_PAGE /* Every page is a node of its own, so single pages go. */
 };
 
 struct kvc_sim_setup {
     uint32_t page_size;
     enum kvc_sim_grain grain;
-    bool
-        compact; /* As few units a page as tell pages apart: same counts, less to compare. */
+    bool compact; /* As few units a page as tell pages apart: the same counts. */
     enum kvg_policy policy;
     uint32_t slru_hits;
     uint64_t tlru_threshold;

@@ -108,7 +108,7 @@ def test_help_is_there_for_every_command():
     names = [line.split()[0] for line in out.split("commands:")[1].split("`kvgraft help")[0]
              .strip().splitlines()]
     assert {"demo", "serve", "query", "hash", "watch", "record", "replay", "bench",
-            "config"} <= set(names)
+            "config", "simulate"} <= set(names)
     for name in names:
         code, out, _ = run("help", name)
         assert code == 0 and "usage" in out, name

@@ -414,12 +414,15 @@ void kvd_feed_stop(struct kvd_feed *feed)
 void kvd_feed_tick(struct kvd_feed *feed)
 {
     struct kvg_error error;
+    bool failed;
 
     if (feed->shared.index != NULL)
         kvg_presence_set_time(
             feed->shared.index, kvn_loop_now_ms(feed->context.loop) / 1000);
-    if (kvd_feed_reload_workers(feed, false, &error) != KVG_OK)
+    failed = kvd_feed_reload_workers(feed, false, &error) != KVG_OK;
+    if (failed && !feed->workers_file_failed)
         kvd_log(feed->context.log, KVG_LOG_WARN, "workers", feed->shared.config.name,
             "the workers stay as they are: %s %s", error.field, error.message);
+    feed->workers_file_failed = failed;
     kvd_feed_update_board(feed);
 }

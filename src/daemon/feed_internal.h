@@ -44,6 +44,7 @@ struct kvd_feed {
     uint64_t roster_generation;
     struct timespec workers_file_changed;
     off_t workers_file_bytes;
+    bool workers_file_failed; /* And that was said. */
     char (*tenants)
         [KVD_NAME_BYTES]; /* KVD_TENANTS_MAX of them; the configured one first. */
     size_t tenant_count;

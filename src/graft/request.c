@@ -180,7 +180,7 @@ static void take_loaded(struct kvg_engine *engine, struct kvi_request *request,
 kvg_err kvg_engine_load(struct kvg_engine *engine, kvg_row row, uint64_t *restored_out,
     struct kvg_error *error)
 {
-    struct kvi_request *request;
+    struct kvi_request *request = NULL;
     kvg_err err = kvi_request_get(engine, row, &request, error);
 
     *restored_out = 0;

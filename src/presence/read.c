@@ -29,6 +29,9 @@
 #define READ_RETRIES_MAX 64u
 /* Pages that are asked for before they are used, and judged together. */
 #define CHUNK_PAGES 32u
+#define PROBES (3 * CHUNK_PAGES)
+/* Buckets after the first that are asked for before a closer look. */
+#define LATE_BUCKETS 4u
 
 /* Which classes of the view a page satisfies: bit c of each. */
 struct verdict {
@@ -255,7 +258,8 @@ struct asking {
     uint32_t range_end;
     struct prefix prefix;
     struct chunk chunk;
-    struct probe probes[2 * CHUNK_PAGES]; /* Of this chunk and the next. */
+    struct verdict verdicts[CHUNK_PAGES];
+    struct probe probes[PROBES]; /* Of this chunk and the two after it. */
 };
 
 static uint32_t media_of(bool cpu, bool disk)
@@ -413,44 +417,112 @@ static void note_missing(
                             kvi_presence_popcount(verdict->held_bits);
 }
 
-/* Reads the pages of the chunk whose probes have begun. */
-static void read_chunk(struct asking *asking)
+/* Asks for what find_page() will need for a page that could not be read quickly: the buckets
+ * after the first, of which the first line mostly tells, or the record if its parts are in one. */
+static inline void prefetch_late(const struct probe *probe)
+{
+    struct kvi_bucket *first = probe->buckets + probe->first;
+    bool has_empty;
+    unsigned matches = match_heads(first, probe->head, &has_empty);
+    uint32_t b = probe->first;
+    uint32_t ahead;
+
+    if (matches != 0) {
+        uint64_t parts = load(&first->parts[__builtin_ctz(matches)]);
+
+        if (parts & PARTS_WIDE)
+            __builtin_prefetch(kvi_record_of(parts));
+        return;
+    }
+    for (ahead = 0; ahead < LATE_BUCKETS; ahead++) {
+        b = b + 1 == probe->bucket_count ? 0 : b + 1;
+        __builtin_prefetch(probe->buckets + b);
+        __builtin_prefetch((const char *)(probe->buckets + b) + sizeof(*first) / 2);
+    }
+}
+
+/* Judges each page of the chunk that lies where it is looked for first.  The others take a
+ * closer look: what that needs is asked for, and they are returned as bits. */
+static uint32_t judge_quickly(struct asking *asking)
+{
+    const struct kvg_presence_view *view = asking->lookup->view;
+    uint32_t late = 0;
+    uint32_t p;
+
+    for (p = 0; p < asking->chunk.count; p++) {
+        uint32_t page = asking->chunk.first + p;
+        const struct probe *probe = &asking->probes[page % PROBES];
+        uint32_t heat = heat_of(asking->now, page);
+
+        if (KVI_LIKELY(read_quickly(view, probe, heat, &asking->verdicts[p])))
+            continue;
+        late |= UINT32_C(1) << p;
+        prefetch_late(probe);
+    }
+    return late;
+}
+
+static void judge_late(struct asking *asking, uint32_t late)
+{
+    const struct kvg_presence_view *view = asking->lookup->view;
+
+    for (; late != 0; late &= late - 1) {
+        uint32_t p = (uint32_t)__builtin_ctz(late);
+        uint32_t page = asking->chunk.first + p;
+        const struct probe *probe = &asking->probes[page % PROBES];
+        struct verdict *verdict = &asking->verdicts[p];
+        struct kvi_slot slot;
+
+        if (find_page(view, probe, verdict, &slot, asking->lookup) && verdict->any & 1)
+            touch(slot.bucket, slot.at, heat_of(asking->now, page));
+    }
+}
+
+/* Turns the verdicts of the chunk's pages into words of bits. */
+static void gather_chunk(struct asking *asking)
 {
     struct kvg_lookup *lookup = asking->lookup;
-    const struct kvg_presence_view *view = lookup->view;
     struct chunk *chunk = &asking->chunk;
+    uint32_t class_count = lookup->view->class_count;
     uint32_t p;
     uint32_t c;
 
-    memset(chunk->any, 0, view->class_count * sizeof(chunk->any[0]));
-    memset(chunk->cpu, 0, view->class_count * sizeof(chunk->cpu[0]));
-    memset(chunk->disk, 0, view->class_count * sizeof(chunk->disk[0]));
+    memset(chunk->any, 0, class_count * sizeof(chunk->any[0]));
+    memset(chunk->cpu, 0, class_count * sizeof(chunk->cpu[0]));
+    memset(chunk->disk, 0, class_count * sizeof(chunk->disk[0]));
     for (p = 0; p < chunk->count; p++) {
+        const struct verdict *verdict = &asking->verdicts[p];
         uint32_t page = chunk->first + p;
-        const struct probe *probe = &asking->probes[page % (2 * CHUNK_PAGES)];
-        uint32_t heat = heat_of(asking->now, page);
-        struct verdict verdict;
-        struct kvi_slot slot;
 
-        if (KVI_UNLIKELY(!read_quickly(view, probe, heat, &verdict)) &&
-            find_page(view, probe, &verdict, &slot, lookup) && verdict.any & 1)
-            touch(slot.bucket, slot.at, heat);
-        chunk->any[0] |= (verdict.any & 1) << p;
-        chunk->cpu[0] |= (verdict.cpu & 1) << p;
-        chunk->disk[0] |= (verdict.disk & 1) << p;
-        for (c = 1; c < view->class_count; c++) {
-            chunk->any[c] |= (verdict.any >> c & 1) << p;
-            chunk->cpu[c] |= (verdict.cpu >> c & 1) << p;
-            chunk->disk[c] |= (verdict.disk >> c & 1) << p;
+        chunk->any[0] |= (verdict->any & 1) << p;
+        chunk->cpu[0] |= (verdict->cpu & 1) << p;
+        chunk->disk[0] |= (verdict->disk & 1) << p;
+        for (c = 1; c < class_count; c++) {
+            chunk->any[c] |= (verdict->any >> c & 1) << p;
+            chunk->cpu[c] |= (verdict->cpu >> c & 1) << p;
+            chunk->disk[c] |= (verdict->disk >> c & 1) << p;
         }
-        if (!(verdict.any & 1) && lookup->first_missing == lookup->key_count &&
+        if (!(verdict->any & 1) && lookup->first_missing == lookup->key_count &&
             page >= lookup->start)
-            note_missing(lookup, page, &verdict);
+            note_missing(lookup, page, verdict);
     }
+}
+
+/* Begins the probes of the pages before `end`. */
+static void begin_probes(struct asking *asking, uint32_t *begun, uint32_t end)
+{
+    const struct kvg_lookup *lookup = asking->lookup;
+
+    if (end > lookup->key_count)
+        end = lookup->key_count;
+    for (; *begun < end; (*begun)++)
+        asking->probes[*begun % PROBES] =
+            begin_probe(asking->directory, lookup->view, &lookup->keys[*begun]);
 }
 
 static void look_up_pages(struct kvg_presence_reader *reader, struct kvg_lookup *lookup)
 {
+    struct chunk *chunk;
     struct asking asking;
     uint32_t begun = 0;
 
@@ -460,16 +532,19 @@ static void look_up_pages(struct kvg_presence_reader *reader, struct kvg_lookup 
     asking.now = atomic_load_explicit(&reader->index->now, memory_order_relaxed);
     asking.range_end = 0;
     asking.prefix = (struct prefix){.open = true, .cpu = true, .disk = true};
-    for (asking.chunk.first = 0; asking.chunk.first < lookup->key_count;
-         asking.chunk.first += CHUNK_PAGES) {
-        uint32_t left = lookup->key_count - asking.chunk.first;
-        uint32_t ahead = left < 2 * CHUNK_PAGES ? left : 2 * CHUNK_PAGES;
+    chunk = &asking.chunk;
+    begin_probes(&asking, &begun, 2 * CHUNK_PAGES);
+    for (chunk->first = 0; chunk->first < lookup->key_count;
+         chunk->first += CHUNK_PAGES) {
+        uint32_t left = lookup->key_count - chunk->first;
+        uint32_t late;
 
-        for (; begun < asking.chunk.first + ahead; begun++)
-            asking.probes[begun % (2 * CHUNK_PAGES)] =
-                begin_probe(asking.directory, lookup->view, &lookup->keys[begun]);
-        asking.chunk.count = left < CHUNK_PAGES ? left : CHUNK_PAGES;
-        read_chunk(&asking);
+        chunk->count = left < CHUNK_PAGES ? left : CHUNK_PAGES;
+        late = judge_quickly(&asking);
+        /* While the memory of the late ones is on its way, ask for that of a chunk to come. */
+        begin_probes(&asking, &begun, chunk->first + PROBES);
+        judge_late(&asking, late);
+        gather_chunk(&asking);
         judge_chunk(&asking);
     }
 }

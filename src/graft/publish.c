@@ -25,7 +25,8 @@ static uint64_t insertable(const struct kvg_engine *engine,
 
     if (stop >= units || KVI_GRAFT_PLANTED(6))
         return units;
-    kvi_must(kvg_tree_key_slice(view, 0, (size_t)stop, view, NULL));
+    struct kvg_tree_key whole = *view;
+    kvi_must(kvg_tree_key_slice(&whole, 0, (size_t)stop, view, NULL));
     return stop;
 }
 

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* sim_engines.c -- four engines, a store and a network, from one seed.
+ *
+ * Every slot holds a word.  The word of a position is computed from the word before it and the
+ * token, so it says which prefix it belongs to; whatever an engine computes from its cache is
+ * compared with what it would have computed alone.  The store keeps the words of the pages that it
+ * was given.  Completions come late, in any order for loads, twice, or as failures; pages get lost;
+ * engines crash and begin again.
+ *
+ * After every step: tree, linker and pools are checked, and every slot is accounted for.
+ *
+ *     sim_engines FIRST COUNT          runs these seeds
+ *     sim_engines --must-fail COUNT    passes if one of the seeds fails (planted mistakes)
+ */
+#include "fault_alloc.h"
+#include "mem_transport.h"
+#include "test.h"
+
+#include "base/rng.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ENGINES 4
+#define REQUESTS 5
+#define TOKENS_MAX 48
+#define SLOTS 512
+
+struct live {
+    bool used;
+    kvg_row row;
+    kvg_request_id id;
+    uint32_t tokens[TOKENS_MAX + 1];
+    uint64_t prompt, target, computed;
+    bool may_load;
+};
+
+struct side {
+    struct kvg_engine *engine;
+    struct mem_transport *transport;
+    uint64_t words[2][SLOTS];
+    struct live requests[REQUESTS];
+};
+
+struct world {
+    struct kvi_rng rng;
+    struct fault_alloc fault;
+    struct mem_store store;
+    struct side sides[ENGINES];
+    uint32_t page_size, window;
+    bool swa, eagle;
+    kvg_request_id next_id;
+    uint64_t seed, hits, loaded, cuts, crashes;
+    int step;
+};
+
+#define BAD(...)                                                                \
+    do {                                                                        \
+        fprintf(stderr, "seed %llu step %d: ", (unsigned long long)world->seed, \
+            world->step);                                                       \
+        fprintf(stderr, __VA_ARGS__);                                           \
+        fprintf(stderr, "\n");                                                  \
+        exit(1);                                                                \
+    } while (0)
+
+static uint64_t below(struct world *world, uint64_t bound)
+{
+    return kvi_rng_below(&world->rng, bound);
+}
+
+static uint64_t next_word(uint64_t before, uint32_t token)
+{
+    return kvi_mix64(before * 31 + token + 1);
+}
+
+/* ---- Engines ------------------------------------------------------------------------------- */
+
+static void start_engine(struct world *world, struct side *side)
+{
+    struct kvg_engine_options options;
+    struct kvg_error error;
+    kvg_engine_options_init(&options);
+    options.tree.page_size = world->page_size;
+    options.tree.eagle = world->eagle;
+    options.tree.window = world->window;
+    options.tree.seed = world->seed;
+    if (world->swa)
+        options.tree.components |= KVG_COMPONENT_BIT(KVG_COMPONENT_SWA);
+    options.full_slots = 16 * (4 + below(world, 9));
+    options.window_slots = 16 * (3 + below(world, 9));
+    options.row_count = REQUESTS;
+    options.context_tokens = 64;
+    options.write_through_hits = 1 + below(world, 2);
+    side->transport = mem_transport_new(&world->store, world->page_size);
+    side->transport->device[0] = side->words[0];
+    side->transport->device[1] = side->words[1];
+    options.transport = &side->transport->table;
+    for (int i = 0; i < SLOTS; i++) {
+        side->words[0][i] = kvi_rng_next(&world->rng);
+        side->words[1][i] = kvi_rng_next(&world->rng);
+    }
+    memset(side->requests, 0, sizeof(side->requests));
+    if (kvg_engine_new(&world->fault.alloc, &options, &side->engine, &error) != KVG_OK)
+        BAD("engine: %s %s", error.field, error.message);
+}
+
+static void stop_engine(struct side *side)
+{
+    kvg_engine_free(side->engine);
+    mem_transport_free(side->transport);
+}
+
+static void audit(struct world *world, struct side *side)
+{
+    struct kvg_cache_stats stats;
+    struct kvg_error error;
+    if (kvg_engine_audit(side->engine, NULL, NULL, &error) != KVG_OK)
+        BAD("audit: %s: %s", error.field, error.message);
+    kvg_cache_stats(kvg_engine_cache(side->engine), &stats);
+    if (stats.actions_failed != 0)
+        BAD("a pool refused an action");
+    if (side->transport->empty_offers != 0)
+        BAD("an empty list was offered");
+}
+
+/* ---- Requests ------------------------------------------------------------------------------ */
+
+static uint64_t length_of(struct side *side, const struct live *live)
+{
+    return kvg_rows_length(kvg_engine_rows(side->engine), live->row);
+}
+
+static uint64_t slot_at(
+    struct world *world, struct side *side, const struct live *live, uint64_t position)
+{
+    size_t pages;
+    const uint32_t *table =
+        kvg_rows_table(kvg_engine_rows(side->engine), live->row, &pages);
+    return (uint64_t)table[position / world->page_size] * world->page_size +
+           position % world->page_size;
+}
+
+static uint64_t window_slot(struct side *side, uint64_t slot)
+{
+    return kvg_window_slot(kvg_engine_memory(side->engine)->window, slot);
+}
+
+/* Positions below `end` hold what the tokens say; the last window too. */
+static void compare(
+    struct world *world, struct side *side, const struct live *live, uint64_t end)
+{
+    uint64_t word = 0;
+    for (uint64_t i = 0; i < end; i++) {
+        uint64_t slot = slot_at(world, side, live, i);
+        word = next_word(word, live->tokens[i]);
+        if (side->words[0][slot] != word)
+            BAD("request %llu: position %llu of %llu is not what was computed",
+                (unsigned long long)live->id, (unsigned long long)i,
+                (unsigned long long)end);
+        if (!world->swa || i + world->window < end + 1)
+            continue;
+        uint64_t window = window_slot(side, slot);
+        if (window == KVG_SLOT_NONE || side->words[1][window] != (word ^ 1))
+            BAD("request %llu: window position %llu of %llu is wrong",
+                (unsigned long long)live->id, (unsigned long long)i,
+                (unsigned long long)end);
+    }
+}
+
+static struct kvg_engine_request info(
+    struct world *world, struct side *side, const struct live *live)
+{
+    struct kvg_engine_request out;
+    if (kvg_engine_request_get(side->engine, live->row, &out) != KVG_OK)
+        BAD("a living request is unknown");
+    return out;
+}
+
+static struct kvg_tree_key key_of(const struct live *live, uint64_t tokens)
+{
+    return (struct kvg_tree_key){.tokens = live->tokens, .token_count = (size_t)tokens};
+}
+
+/* Computes all positions that have a slot, each from the one before it in the cache. */
+static void compute(struct world *world, struct side *side, struct live *live)
+{
+    if (info(world, side, live).load_pending)
+        return;
+    compare(world, side, live, live->computed);
+    for (uint64_t i = live->computed; i < length_of(side, live); i++) {
+        uint64_t before = i == 0 ? 0 : side->words[0][slot_at(world, side, live, i - 1)];
+        uint64_t slot = slot_at(world, side, live, i);
+        side->words[0][slot] = next_word(before, live->tokens[i]);
+        if (world->swa)
+            side->words[1][window_slot(side, slot)] = side->words[0][slot] ^ 1;
+    }
+    live->computed = length_of(side, live);
+}
+
+static void make_tokens(struct world *world, struct live *live)
+{
+    uint32_t story = (uint32_t)below(world, 2);
+    uint64_t turn = below(world, TOKENS_MAX);
+    for (uint64_t i = 0; i <= TOKENS_MAX; i++) {
+        if (i == turn)
+            story += 10 + (uint32_t)below(world, 2);
+        live->tokens[i] = story * 100 + (uint32_t)i % 7;
+    }
+}
+
+static void begin(struct world *world, struct side *side)
+{
+    struct kvg_engine_match match;
+    struct kvg_error error;
+    struct live *live = NULL;
+    for (int i = 0; i < REQUESTS && live == NULL; i++)
+        live = side->requests[i].used ? NULL : &side->requests[i];
+    if (live == NULL)
+        return;
+    *live = (struct live){.used = true, .id = ++world->next_id};
+    make_tokens(world, live);
+    live->target = 2 + below(world, TOKENS_MAX - 1);
+    live->prompt = 1 + below(world, live->target);
+    struct kvg_engine_prompt prompt = {
+        .id = live->id, .key = key_of(live, live->prompt), .prompt_tokens = live->prompt};
+    if (kvg_engine_begin(side->engine, &prompt, &match, &live->row, &error) != KVG_OK)
+        BAD("begin: %s %s", error.field, error.message);
+    live->computed = match.device_length;
+    live->may_load = match.load_needed;
+    world->hits += match.device_length;
+    compare(world, side, live, live->computed);
+}
+
+static void load(struct world *world, struct side *side, struct live *live)
+{
+    struct kvg_error error;
+    uint64_t restored;
+    if (!live->may_load)
+        return;
+    live->may_load = false;
+    side->transport->refuse_loads = below(world, 12) == 0;
+    kvg_err err = kvg_engine_load(side->engine, live->row, &restored, &error);
+    if (err != KVG_OK && err != KVG_EIO)
+        BAD("load: %s %s", error.field, error.message);
+    side->transport->refuse_loads = 0;
+    world->loaded += restored;
+    live->computed = length_of(side, live);
+    if (!info(world, side, live).load_pending)
+        compare(world, side, live, live->computed);
+}
+
+static void end(struct world *world, struct side *side, struct live *live)
+{
+    if (kvg_engine_abort(side->engine, live->row, NULL) != KVG_OK)
+        BAD("abort failed");
+    live->used = false;
+}
+
+static void extend(struct world *world, struct side *side, struct live *live)
+{
+    uint64_t length = length_of(side, live);
+    uint64_t more = live->target > length ? 1 + below(world, live->target - length) : 0;
+    struct kvg_error error;
+    live->may_load = false;
+    kvg_err err = kvg_engine_extend(side->engine, &live->row, &more, 1, &error);
+    if (err == KVG_ENOSPACE)
+        end(world, side, live);
+    else if (err != KVG_OK)
+        BAD("extend: %s %s", error.field, error.message);
+    else
+        compute(world, side, live);
+}
+
+static void publish(
+    struct world *world, struct side *side, struct live *live, bool finish)
+{
+    struct kvg_error error;
+    struct kvg_tree_key key = key_of(live, live->computed);
+    compute(world, side, live);
+    key.token_count = (size_t)live->computed;
+    kvg_err err = finish ? kvg_engine_finish(side->engine, live->row, &key, &error)
+                         : kvg_engine_insert(side->engine, live->row, &key, &error);
+    if (err == KVG_EBUSY)
+        return;
+    if (err != KVG_OK)
+        BAD("insert: %s %s", error.field, error.message);
+    live->used = !finish;
+    if (!finish)
+        compare(world, side, live, live->computed);
+}
+
+/* ---- The network --------------------------------------------------------------------------- */
+
+static void tick(struct world *world, struct side *side)
+{
+    struct kvg_engine_tick out;
+    if (kvg_engine_tick(side->engine, &out, NULL) != KVG_OK)
+        BAD("tick failed");
+    for (size_t i = 0; i < out.cut_count; i++) {
+        world->cuts++;
+        for (int r = 0; r < REQUESTS; r++) {
+            struct live *live = &side->requests[r];
+            if (live->used && live->id == out.cuts[i].id)
+                live->computed = out.cuts[i].length;
+        }
+    }
+}
+
+static void network(struct world *world, struct side *side)
+{
+    struct mem_transport *t = side->transport;
+    switch (below(world, 5)) {
+    case 0:
+        kvg_engine_start_loads(side->engine);
+        break;
+    case 1:
+        if (t->load_count != 0) {
+            size_t index = (size_t)below(world, t->load_count);
+            if (t->loads[index].started)
+                mem_complete_load(t, index, below(world, 4) != 0);
+            if (t->done_load_count != 0 && below(world, 4) == 0) { /* A duplicate. */
+                t->done_loads[t->done_load_count] = t->done_loads[t->done_load_count - 1];
+                t->done_load_count++;
+            }
+        }
+        break;
+    case 2:
+        for (uint64_t i = below(world, 4); i > 0 && t->offload_count != 0; i--)
+            mem_complete_offload(t, below(world, 4) != 0);
+        break;
+    case 3:
+        t->refuse_offloads = below(world, 8) == 0;
+        break;
+    default:
+        if (world->store.count != 0 && below(world, 4) == 0) { /* A page is lost. */
+            struct mem_page *page = &world->store.pages[below(world, world->store.count)];
+            uint32_t component = page->component;
+            struct kvg_key key = page->key;
+            mem_store_remove(&world->store, component, &key);
+        }
+    }
+}
+
+static void step(struct world *world)
+{
+    bool quick = below(world, 2) == 0; /* Look for a request that lives. */
+    struct side *side = &world->sides[below(world, ENGINES)];
+    struct live *live = &side->requests[below(world, REQUESTS)];
+    for (int i = 0; i < REQUESTS && quick && !live->used; i++)
+        live = &side->requests[i];
+    uint64_t what = below(world, 100);
+    if (what < 14)
+        begin(world, side);
+    else if (live->used && live->may_load && quick)
+        load(world, side, live);
+    else if (what < 40)
+        network(world, side);
+    else if (what < 50)
+        tick(world, side);
+    else if (what < 51 && below(world, 8) == 0) {
+        world->crashes++;
+        stop_engine(side);
+        start_engine(world, side);
+    } else if (live->used && what < 64)
+        load(world, side, live);
+    else if (live->used && what < 78)
+        extend(world, side, live);
+    else if (live->used && what < 86)
+        publish(world, side, live, false);
+    else if (live->used && what < 95)
+        publish(world, side, live, true);
+    else if (live->used)
+        end(world, side, live);
+    audit(world, side);
+}
+
+/* Everything ends; then everything is free again. */
+static void wind_down(struct world *world, struct side *side)
+{
+    uint64_t wanted[KVG_COMPONENT_MAX] = {SLOTS, SLOTS};
+    struct kvg_audit_totals full;
+    struct kvg_tree_stats stats;
+    struct kvg_linker_stats linker;
+    struct kvg_error error;
+    for (int i = 0; i < REQUESTS; i++) {
+        if (side->requests[i].used)
+            end(world, side, &side->requests[i]);
+    }
+    kvg_engine_start_loads(side->engine);
+    mem_complete_loads(side->transport, true);
+    mem_complete_offloads(side->transport, true);
+    tick(world, side);
+    kvg_linker_stats(kvg_engine_linker(side->engine), &linker);
+    if (linker.markers + linker.pending_loads + linker.pending_offloads +
+            linker.failed_loads !=
+        0)
+        BAD("the linker still has work");
+    if (kvg_cache_evict(kvg_engine_cache(side->engine), wanted, NULL, &error) != KVG_OK)
+        BAD("evict: %s %s", error.field, error.message);
+    if (kvg_engine_audit(side->engine, &full, NULL, &error) != KVG_OK)
+        BAD("audit: %s: %s", error.field, error.message);
+    kvg_tree_stats(kvg_engine_tree(side->engine), &stats);
+    if (full.free_slots != full.capacity_slots || stats.nodes != 1)
+        BAD("something is left: %llu of %llu free, %llu nodes",
+            (unsigned long long)full.free_slots, (unsigned long long)full.capacity_slots,
+            (unsigned long long)stats.nodes);
+    stop_engine(side);
+}
+
+static void run(uint64_t seed, bool say)
+{
+    static const uint32_t PAGES[] = {1, 2, 4, 16};
+    struct world *world = calloc(1, sizeof(*world));
+    world->seed = seed;
+    world->rng.state = seed * 7919;
+    fault_alloc_init(&world->fault);
+    mem_store_init(&world->store);
+    world->page_size = PAGES[below(world, 4)];
+    world->swa = below(world, 2) == 1;
+    world->eagle = below(world, 3) == 0;
+    world->window = world->swa ? 1 + (uint32_t)below(world, 12) : 0;
+    for (int i = 0; i < ENGINES; i++)
+        start_engine(world, &world->sides[i]);
+    for (world->step = 0; world->step < 1000; world->step++)
+        step(world);
+    for (int i = 0; i < ENGINES; i++)
+        wind_down(world, &world->sides[i]);
+    if (world->fault.live_bytes != 0)
+        BAD("%zu bytes leaked", world->fault.live_bytes);
+    if (say)
+        printf("seed %llu: %llu units from cache, %llu loaded, %llu cuts, %llu crashes\n",
+            (unsigned long long)seed, (unsigned long long)world->hits,
+            (unsigned long long)world->loaded, (unsigned long long)world->cuts,
+            (unsigned long long)world->crashes);
+    mem_store_fini(&world->store);
+    free(world);
+}
+
+int main(int argc, char **argv)
+{
+    bool must_fail = argc == 3 && strcmp(argv[1], "--must-fail") == 0;
+    uint64_t first = argc == 3 && !must_fail ? strtoull(argv[1], NULL, 10) : 1;
+    uint64_t count = argc == 3 ? strtoull(argv[2], NULL, 10) : 20;
+    int status = 0;
+    pid_t child = must_fail ? fork() : 0;
+    if (child == 0) {
+        for (uint64_t seed = first; seed < first + count; seed++)
+            run(seed, !must_fail && (count <= 20 || seed % 500 == 0));
+        return 0;
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return 1;
+    printf("the planted mistake was %s\n", status != 0 ? "caught" : "NOT caught");
+    return status != 0 ? 0 : 1;
+}

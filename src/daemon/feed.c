@@ -376,7 +376,10 @@ kvg_err kvd_feed_new(const struct kvd_feed_context *context,
     if (err != KVG_OK)
         goto fail;
     feed->context.on_changed = on_changed;
+    /* Before the first question: a new feed's worth is not that of one nobody has looked at. */
     kvd_feed_update_board(feed);
+    if (feed->source != NULL)
+        kvd_feed_update_worth(feed);
     *out = feed;
     return KVG_OK;
 

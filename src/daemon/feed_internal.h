@@ -66,6 +66,8 @@ KVG_MUST_CHECK kvg_err kvd_feed_open_stream(
 void kvd_feed_pump_soon(struct kvd_feed *feed);
 void kvd_feed_on_pump(void *context);
 void kvd_feed_update_board(struct kvd_feed *feed);
+/* What answers are worth and why, after every batch; the board too when that has changed. */
+void kvd_feed_update_worth(struct kvd_feed *feed);
 
 /* feed_ask.c */
 void kvd_feed_ask(struct kvd_feed *feed, const struct kvg_source_action *action);

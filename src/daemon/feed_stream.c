@@ -60,8 +60,7 @@ void kvd_feed_update_board(struct kvd_feed *feed)
     pthread_mutex_unlock(&shared->board_lock);
 }
 
-/* The hot numbers, after every batch; the board too when what answers are worth has changed. */
-static void update_atomics(struct kvd_feed *feed)
+void kvd_feed_update_worth(struct kvd_feed *feed)
 {
     struct kvd_shared *shared = &feed->shared;
     uint32_t reasons = 0;
@@ -124,7 +123,7 @@ void kvd_feed_on_pump(void *context)
     }
     kvg_source_tick(feed->source, now_ms(feed));
     run_actions(feed);
-    update_atomics(feed);
+    kvd_feed_update_worth(feed);
     deadline_ms = kvg_source_deadline_ms(feed->source);
     if (deadline_ms <= now_ms(feed))
         deadline_ms = now_ms(feed) + 1;

@@ -28,7 +28,7 @@
 #define PLOT_RIGHT 720.0
 #define PLOT_TOP 66.0
 #define PLOT_BOTTOM 358.0
-#define LABEL_WIDTH 88.0
+#define LETTER_WIDTH 7.0
 #define GRID_STEPS_MAX 6
 
 /* Colours that people with any colour vision can tell apart on white. */
@@ -169,6 +169,7 @@ static void print_x_axis(const struct kvc_sim_report *report,
         const struct kvc_sim_job *job = &part->jobs[i];
         bool is_end = log2((double)job->setup.capacity_pages) >= axes->high;
         char text[KVC_NUMBER_BYTES];
+        double room;
         double x;
 
         if (job->setup.policy != part->jobs[0].setup.policy || !is_drawn(job))
@@ -177,13 +178,15 @@ static void print_x_axis(const struct kvc_sim_report *report,
         fprintf(to,
             "<line class=\"axis\" x1=\"%.1f\" y1=\"%.0f\" x2=\"%.1f\" y2=\"%.0f\"/>\n", x,
             axes->top + PLOT_BOTTOM, x, axes->top + PLOT_BOTTOM + 5);
-        if (!is_end && (x - last < LABEL_WIDTH || PLOT_RIGHT - x < LABEL_WIDTH))
+        kvc_sim_capacity_text(&job->capacity, text);
+        room = LETTER_WIDTH * (double)strlen(text) + 16;
+        if (!is_end && (x - last < room || PLOT_RIGHT - x < room))
             continue;
         last = x;
         fprintf(to,
             "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" "
             "y=\"%.0f\">%s</text>\n",
-            x, axes->top + PLOT_BOTTOM + 21, kvc_sim_capacity_text(&job->capacity, text));
+            x, axes->top + PLOT_BOTTOM + 21, text);
     }
     fprintf(to,
         "<text class=\"label\" text-anchor=\"middle\" x=\"%.0f\" y=\"%.0f\">%s</text>\n",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* sim_reference.c -- both references are one recency list of blocks (sim_reference.h).
+/* sim_reference.c -- all references are one list of blocks (sim_reference.h).
  *
  *     oldest <-> ... <-> newest        `held` says which blocks are in it
  *
@@ -59,9 +59,16 @@ static void put_in(struct list *list, uint32_t block)
     list->count++;
 }
 
+enum order {
+    BLOCK_LRU,
+    BLOCK_FIFO,
+    TAIL_LRU
+};
+
 static uint64_t replay(
-    const struct kvc_sim_trace *trace, uint64_t capacity, bool last_block_first)
+    const struct kvc_sim_trace *trace, uint64_t capacity, enum order order)
 {
+    bool last_block_first = order == TAIL_LRU;
     struct list list = {.oldest = NONE, .newest = NONE};
     uint64_t hits = 0;
     size_t i;
@@ -82,7 +89,10 @@ static uint64_t replay(
         if (last_block_first && count > capacity)
             count = (uint32_t)capacity;
         for (j = 0; j < count; j++) {
-            put_in(&list, blocks[last_block_first ? count - 1 - j : j]);
+            uint32_t block = blocks[last_block_first ? count - 1 - j : j];
+
+            if (order != BLOCK_FIFO || !list.places[block].held)
+                put_in(&list, block);
             while (!last_block_first && list.count > capacity)
                 take_out(&list, list.oldest);
         }
@@ -95,10 +105,15 @@ static uint64_t replay(
 
 uint64_t kvt_block_lru(const struct kvc_sim_trace *trace, uint64_t capacity)
 {
-    return replay(trace, capacity, false);
+    return replay(trace, capacity, BLOCK_LRU);
+}
+
+uint64_t kvt_block_fifo(const struct kvc_sim_trace *trace, uint64_t capacity)
+{
+    return replay(trace, capacity, BLOCK_FIFO);
 }
 
 uint64_t kvt_tail_lru(const struct kvc_sim_trace *trace, uint64_t capacity)
 {
-    return replay(trace, capacity, true);
+    return replay(trace, capacity, TAIL_LRU);
 }

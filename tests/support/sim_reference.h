@@ -12,8 +12,11 @@
  * hit is a leading block that is held. */
 uint64_t kvt_block_lru(const struct kvc_sim_trace *trace, uint64_t capacity);
 
-/* The same, but a block with a held continuation stays; so of a prompt the last block goes
- * first. */
+/* First in, first out. */
+uint64_t kvt_block_fifo(const struct kvc_sim_trace *trace, uint64_t capacity);
+
+/* Least recently used first, but a block with a held continuation stays; so of a
+ * prompt the last block goes first. */
 uint64_t kvt_tail_lru(const struct kvc_sim_trace *trace, uint64_t capacity);
 
 #endif

@@ -6,3 +6,5 @@ kvgraft_test(test_simulate SOURCES unit/test_simulate.c support/sim_reference.c
   LIBRARIES kvgraft_commands)
 kvgraft_test(test_simulate_traces SOURCES unit/test_simulate_traces.c support/sim_reference.c
   LIBRARIES kvgraft_commands LABELS full TIMEOUT 300)
+kvgraft_fuzz(fuzz_simulate_args SOURCES fuzz/fuzz_simulate_args.c LIBRARIES kvgraft_commands
+  CORPUS simulate_args)

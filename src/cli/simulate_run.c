@@ -303,8 +303,9 @@ static kvg_err serve(
     run->result->operations++;
     if (pages == 0)
         return KVG_OK;
-    memcpy(run->spans.items, match.device_spans,
-        match.device_span_count * sizeof(*run->spans.items));
+    if (match.device_span_count > 0)
+        memcpy(run->spans.items, match.device_spans,
+            match.device_span_count * sizeof(*run->spans.items));
     run->spans.count = match.device_span_count;
     err = kvg_tree_lock(engine->tree, match.last_device_node, 0, &receipt, run->error);
     if (err != KVG_OK)

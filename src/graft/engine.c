@@ -153,26 +153,6 @@ kvg_err kvg_engine_wait_layer(struct kvg_engine *engine, int64_t batch, uint32_t
     return kvg_linker_wait_layer(engine->linker, batch, layer);
 }
 
-/* Falls back on what all ranks have.  The anchor stays locked throughout. */
-static void cut(struct kvg_engine *engine, struct kvi_request *request)
-{
-    struct kvg_lock_receipt receipt;
-
-    kvi_request_release_own(engine, request, request->in_tree);
-    kvi_must(kvg_tree_lock(engine->tree, request->anchor, 0, &receipt, NULL));
-    kvi_must(
-        kvg_tree_unlock(engine->tree, request->node, &request->receipt, false, NULL));
-    request->node = request->anchor;
-    request->node_length = request->anchor_length;
-    request->receipt = receipt;
-    request->in_tree = request->common < request->anchor_length ? request->common
-                                                                : request->anchor_length;
-    request->swa_cursor = request->cursor_before < request->in_tree
-                              ? request->cursor_before
-                              : request->in_tree;
-    kvi_must(kvg_rows_truncate(engine->rows, request->row, request->in_tree, NULL));
-}
-
 kvg_err kvg_engine_tick(
     struct kvg_engine *engine, struct kvg_engine_tick *out, struct kvg_error *error)
 {
@@ -190,9 +170,11 @@ kvg_err kvg_engine_tick(
             continue;
         struct kvi_request *request = &engine->requests[row];
         request->load_pending = false;
-        if (tick.loads[i].success)
+        if (tick.loads[i].success) {
+            kvi_request_drop_anchor(engine, request);
             continue;
-        cut(engine, request);
+        }
+        kvi_request_fall_back(engine, request);
         engine->cuts[out->cut_count++] =
             (struct kvg_engine_cut){request->id, request->row, request->in_tree};
     }

@@ -35,7 +35,10 @@ struct kvi_request {
     uint64_t load_wanted;
     /* To fall back on when a load fails. */
     uint64_t common; /* What all ranks have. */
-    kvg_node_id anchor;
+    kvg_node_id
+        anchor; /* Stays locked while a load is under way: its window must last. */
+    struct kvg_lock_receipt anchor_receipt;
+    bool anchor_locked;
     uint64_t anchor_length, cursor_before;
 };
 
@@ -75,6 +78,10 @@ void kvi_request_spans(struct kvg_engine *engine, const struct kvi_request *requ
 /* Frees the request's own slots from `from` on, a page boundary, and shortens the row. */
 void kvi_request_release_own(
     struct kvg_engine *engine, struct kvi_request *request, uint64_t from);
+/* The load is there, or was never needed: the lock at the end of the row is enough. */
+void kvi_request_drop_anchor(struct kvg_engine *engine, struct kvi_request *request);
+/* A load failed, here or elsewhere: back to the anchor. */
+void kvi_request_fall_back(struct kvg_engine *engine, struct kvi_request *request);
 /* Ends it: own slots from `from` on, lock, marker or queued load, row. */
 void kvi_request_end(
     struct kvg_engine *engine, struct kvi_request *request, uint64_t from);

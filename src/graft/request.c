@@ -64,12 +64,21 @@ void kvi_request_release_own(
         kvi_must(kvg_rows_truncate(engine->rows, request->row, from, NULL));
 }
 
+void kvi_request_drop_anchor(struct kvg_engine *engine, struct kvi_request *request)
+{
+    if (request->anchor_locked)
+        kvi_must(kvg_tree_unlock(
+            engine->tree, request->anchor, &request->anchor_receipt, false, NULL));
+    request->anchor_locked = false;
+}
+
 void kvi_request_end(
     struct kvg_engine *engine, struct kvi_request *request, uint64_t from)
 {
     kvg_request_id id = request->id;
 
     kvi_request_release_own(engine, request, from);
+    kvi_request_drop_anchor(engine, request);
     kvi_must(
         kvg_tree_unlock(engine->tree, request->node, &request->receipt, false, NULL));
     kvi_must(kvg_rows_release(engine->rows, request->row, NULL));
@@ -77,6 +86,48 @@ void kvi_request_end(
     *request = (struct kvi_request){0};
     if (!KVI_GRAFT_PLANTED(5))
         kvg_linker_release_request(engine->linker, id);
+}
+
+/* ---- Falling back ------------------------------------------------------------------------ */
+
+/* Locks what the request falls back on if a load fails: the longest prefix that all ranks have, with
+ * its window. */
+static kvg_err lock_anchor(struct kvg_engine *engine, struct kvi_request *request,
+    const struct kvg_tree_key *key, struct kvg_error *error)
+{
+    struct kvg_tree_key view, shorter;
+    struct kvg_tree_match found;
+
+    request->anchor = request->node;
+    request->anchor_length = request->in_tree;
+    if (request->common < request->in_tree) {
+        view = *key;
+        view.bigram = kvg_tree_is_eagle(engine->tree);
+        kvi_must(kvg_tree_key_slice(&view, 0, (size_t)request->common, &shorter, NULL));
+        kvg_err err = kvg_cache_match(engine->cache, &shorter, &found, error);
+        if (err != KVG_OK)
+            return err;
+        request->anchor = found.last_device_node;
+        request->anchor_length = found.device_length;
+    }
+    kvg_err err =
+        kvg_tree_lock(engine->tree, request->anchor, 0, &request->anchor_receipt, error);
+    request->anchor_locked = err == KVG_OK;
+    return err;
+}
+
+void kvi_request_fall_back(struct kvg_engine *engine, struct kvi_request *request)
+{
+    KVI_ASSERT(request->anchor_locked);
+    kvi_request_release_own(engine, request, request->in_tree);
+    kvi_must(
+        kvg_tree_unlock(engine->tree, request->node, &request->receipt, false, NULL));
+    request->node = request->anchor;
+    request->receipt = request->anchor_receipt;
+    request->anchor_locked = false;
+    request->in_tree = request->node_length = request->anchor_length;
+    request->swa_cursor = request->cursor_before;
+    kvi_must(kvg_rows_truncate(engine->rows, request->row, request->in_tree, NULL));
 }
 
 /* ---- Begin --------------------------------------------------------------------------------- */
@@ -145,6 +196,13 @@ kvg_err kvg_engine_begin(struct kvg_engine *engine,
     request.load_needed = outside.load_needed;
     engine->requests[row.index] = request;
     kvi_rids_add(&engine->request_of, prompt->id, row.index);
+    if (request.load_needed) {
+        err = lock_anchor(engine, &engine->requests[row.index], &prompt->key, error);
+        if (err != KVG_OK) {
+            kvi_request_end(engine, &engine->requests[row.index], request.in_tree);
+            return err;
+        }
+    }
     out->device_length = found.device_length;
     out->load_length = outside.load_length;
     out->load_needed = outside.load_needed;
@@ -160,21 +218,21 @@ static void take_loaded(struct kvg_engine *engine, struct kvi_request *request,
 {
     struct kvg_lock_receipt receipt;
 
-    request->anchor = request->node;
-    request->anchor_length = request->node_length;
     request->load_pending = io->queued || engine->linker->agreement.min != NULL;
     request->swa_cursor = io->swa_cursor;
-    if (io->length == 0)
-        return;
-    kvi_must(kvg_tree_lock(engine->tree, io->last_node, 0, &receipt, NULL));
-    kvi_must(
-        kvg_tree_unlock(engine->tree, request->node, &request->receipt, false, NULL));
-    kvi_must(
-        kvg_rows_append(engine->rows, request->row, io->spans, io->span_count, NULL));
-    request->node = io->last_node;
-    request->receipt = receipt;
-    request->in_tree += io->length;
-    request->node_length = request->in_tree;
+    if (io->length != 0) {
+        kvi_must(kvg_tree_lock(engine->tree, io->last_node, 0, &receipt, NULL));
+        kvi_must(
+            kvg_tree_unlock(engine->tree, request->node, &request->receipt, false, NULL));
+        kvi_must(
+            kvg_rows_append(engine->rows, request->row, io->spans, io->span_count, NULL));
+        request->node = io->last_node;
+        request->receipt = receipt;
+        request->in_tree += io->length;
+        request->node_length = request->in_tree;
+    }
+    if (!request->load_pending)
+        kvi_request_drop_anchor(engine, request);
 }
 
 kvg_err kvg_engine_load(struct kvg_engine *engine, kvg_row row, uint64_t *restored_out,
@@ -199,10 +257,8 @@ kvg_err kvg_engine_load(struct kvg_engine *engine, kvg_row row, uint64_t *restor
     if (io.agreed) {
         take_loaded(engine, request, &io);
         *restored_out = io.length;
-    } else if (request->common < request->in_tree) {
-        /* The node below stays locked: more than is used, but harmless. */
-        request->in_tree = request->common;
-        kvi_must(kvg_rows_truncate(engine->rows, row, request->in_tree, NULL));
+    } else {
+        kvi_request_fall_back(engine, request);
     }
     return err;
 }
@@ -222,6 +278,10 @@ static kvg_err plan(struct kvg_engine *engine, const kvg_row *rows,
         kvg_err err = kvi_request_get(engine, rows[i], &request, error);
         if (err != KVG_OK)
             return err;
+        if (request->load_needed) { /* Nobody asked for it. */
+            request->load_needed = false;
+            kvi_request_drop_anchor(engine, request);
+        }
         uint64_t length = kvg_rows_length(engine->rows, rows[i]);
         if (token_counts[i] > engine->context_tokens - length)
             return kvi_fail_range(error, "extend.token_count", token_counts[i], 0,

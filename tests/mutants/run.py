@@ -4,12 +4,13 @@
 """Plants bugs, one at a time, and sees that the tests catch each.
 
     run.py MUTANTS BUILD_DIR PROGRAM...
+    run.py MUTANTS --texts
 
 MUTANTS is a list as in tree.txt.  PROGRAMs are test programs of BUILD_DIR, by name, built already.
 For each bug the one file it is in is compiled anew with the command the build used, and each
 program is linked again with that object first, so that it wins over the library's; one of the
 programs must fail.  The bug's text must be found exactly once: a list that no longer fits its
-sources is an error too.
+sources is an error too, and the only one that --texts looks for.
 """
 import json
 import os
@@ -58,6 +59,7 @@ def link_command(build, program):
 def main():
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     mutants, build, programs = read_mutants(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3:]
+    texts_only = sys.argv[2] == "--texts"
     missed = []
     with tempfile.TemporaryDirectory() as work:
         links = {p: link_command(build, p) for p in programs}
@@ -66,6 +68,8 @@ def main():
             text = open(source).read()
             if text.count(mutant["old"]) != 1:
                 missed.append(f"{mutant['name']}: its text is there {text.count(mutant['old'])} times")
+                continue
+            if texts_only:
                 continue
             planted = os.path.join(work, "planted.c")
             open(planted, "w").write(text.replace(mutant["old"], mutant["new"]))

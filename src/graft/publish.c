@@ -170,7 +170,7 @@ static kvg_err check_publish(struct kvg_engine *engine, kvg_row row,
 kvg_err kvg_engine_insert(struct kvg_engine *engine, kvg_row row,
     const struct kvg_tree_key *key, struct kvg_error *error)
 {
-    struct kvi_request *request;
+    struct kvi_request *request = NULL;
     kvg_err err = check_publish(engine, row, key, &request, error);
 
     return err != KVG_OK ? err : publish(engine, request, key, false, error);
@@ -179,7 +179,7 @@ kvg_err kvg_engine_insert(struct kvg_engine *engine, kvg_row row,
 kvg_err kvg_engine_finish(struct kvg_engine *engine, kvg_row row,
     const struct kvg_tree_key *key, struct kvg_error *error)
 {
-    struct kvi_request *request;
+    struct kvi_request *request = NULL;
     kvg_err err = check_publish(engine, row, key, &request, error);
 
     if (err != KVG_OK)
@@ -192,7 +192,7 @@ kvg_err kvg_engine_finish(struct kvg_engine *engine, kvg_row row,
 
 kvg_err kvg_engine_abort(struct kvg_engine *engine, kvg_row row, struct kvg_error *error)
 {
-    struct kvi_request *request;
+    struct kvi_request *request = NULL;
     kvg_err err = kvi_request_get(engine, row, &request, error);
 
     if (err == KVG_OK)

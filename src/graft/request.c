@@ -269,7 +269,7 @@ static kvg_err plan(struct kvg_engine *engine, const kvg_row *rows,
     const uint64_t *token_counts, size_t count, uint64_t *slots_out,
     struct kvg_error *error)
 {
-    struct kvi_request *request;
+    struct kvi_request *request = NULL;
 
     *slots_out = 0;
     if (count > engine->row_count)

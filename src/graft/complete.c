@@ -250,8 +250,9 @@ static void commit_loads(struct kvg_linker *linker, size_t count)
             linker->stats.loads_done++;
         }
     }
-    memmove(
-        linker->loads, linker->loads + count, (total - count) * sizeof(*linker->loads));
+    if (count != 0)
+        memmove(linker->loads, linker->loads + count,
+            (total - count) * sizeof(*linker->loads));
 }
 
 static void commit_offloads(struct kvg_linker *linker, size_t count, const int32_t *votes)
@@ -265,8 +266,9 @@ static void commit_offloads(struct kvg_linker *linker, size_t count, const int32
             kvi_offload_end(linker, &linker->offloads[done], votes[i] > 0);
     }
     linker->offload_count -= done;
-    memmove(linker->offloads, linker->offloads + done,
-        linker->offload_count * sizeof(*linker->offloads));
+    if (done != 0)
+        memmove(linker->offloads, linker->offloads + done,
+            linker->offload_count * sizeof(*linker->offloads));
 }
 
 kvg_err kvg_linker_tick(

@@ -90,8 +90,8 @@ void kvi_request_end(
 
 /* ---- Falling back ------------------------------------------------------------------------ */
 
-/* ---- Falling back ------------------------------------------------------------------------- */
- * its window. */
+/* Locks what the request falls back on if a load fails: the longest prefix that all ranks
+ * have, with its window. */
 static kvg_err lock_anchor(struct kvg_engine *engine, struct kvi_request *request,
     const struct kvg_tree_key *key, struct kvg_error *error)
 {

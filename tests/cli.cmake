@@ -5,6 +5,6 @@ kvgraft_fuzz(fuzz_tokens SOURCES fuzz/fuzz_tokens.c LIBRARIES kvgraft_commands C
 kvgraft_test(test_simulate SOURCES unit/test_simulate.c support/sim_reference.c
   LIBRARIES kvgraft_commands)
 kvgraft_test(test_simulate_traces SOURCES unit/test_simulate_traces.c support/sim_reference.c
-  LIBRARIES kvgraft_commands LABELS full TIMEOUT 300)
+  LIBRARIES kvgraft_commands LABELS full TIMEOUT 900)
 kvgraft_fuzz(fuzz_simulate_args SOURCES fuzz/fuzz_simulate_args.c LIBRARIES kvgraft_commands
   CORPUS simulate_args)

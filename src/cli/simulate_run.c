@@ -145,7 +145,7 @@ static kvg_err make(struct run *run)
     run->spans.max = (size_t)pages_max + 1;
     run->spans.items = malloc(run->spans.max * sizeof(*run->spans.items));
     if (run->tokens == NULL || run->spans.items == NULL)
-        return fail(run, KVG_ENOMEM, "simulate", "out of memory for a prompt");
+        return fail(run, KVG_ENOMEM, "", "out of memory for a prompt");
     for (i = 0; i < run->setup->engines && err == KVG_OK; i++)
         err = make_engine(run, &run->engines[i]);
     return err;
@@ -178,7 +178,7 @@ static kvg_err perform(struct run *run, struct engine *engine)
 
         if (action->kind != KVG_ACTION_FREE_DEVICE &&
             action->kind != KVG_ACTION_FREE_COMPONENT_DEVICE)
-            err = fail(run, KVG_ESTATE, "simulate", "the tree wants what it cannot want");
+            err = fail(run, KVG_ESTATE, "", "the tree wants what it cannot want");
         else
             err = kvg_slots_release(engine->slots, actions->spans + action->span_first,
                 action->span_count, run->error);
@@ -237,7 +237,7 @@ static kvg_err insert_pages(
     if (err == KVG_OK)
         err = perform(run, engine);
     if (err == KVG_OK && (!done.done || done.prefix_length != held * page_units))
-        err = fail(run, KVG_ESTATE, "simulate", "an insert did not go as matched");
+        err = fail(run, KVG_ESTATE, "", "an insert did not go as matched");
     return err;
 }
 
@@ -349,7 +349,7 @@ static kvg_err claim_nodes(
         if (count > VALUE_SPANS_MAX) {
             spans = malloc(count * sizeof(*spans));
             if (spans == NULL)
-                return fail(run, KVG_ENOMEM, "simulate", "out of memory for the audit");
+                return fail(run, KVG_ENOMEM, "", "out of memory for the audit");
             kvg_tree_node_value(
                 tree, node, KVG_COMPONENT_FULL, KVG_TIER_DEVICE, spans, count);
         }
@@ -384,7 +384,7 @@ static kvg_err verify(struct run *run, const struct engine *engine)
     if (kvg_tree_protected(engine->tree, KVG_COMPONENT_FULL) != 0 ||
         kvg_tree_evictable(engine->tree, KVG_COMPONENT_FULL) !=
             totals.claimed_slots[KVG_CLAIM_EVICTABLE])
-        return fail(run, KVG_EMISMATCH, "simulate", "tree and slots count differently");
+        return fail(run, KVG_EMISMATCH, "", "tree and slots count differently");
     run->result->pages_held +=
         totals.claimed_slots[KVG_CLAIM_EVICTABLE] / run->page_units;
     return KVG_OK;
@@ -416,7 +416,7 @@ static kvg_err replay(struct run *run, kvc_sim_go_on *go_on, void *context)
     for (i = 0; i < trace->request_count && err == KVG_OK; i++) {
         if (go_on != NULL && i % TICK_REQUESTS == 0 &&
             !go_on(context, i == 0 ? 0 : TICK_REQUESTS))
-            return fail(run, KVG_ECANCELED, "simulate", "stopped");
+            return fail(run, KVG_ECANCELED, "", "stopped");
         err = serve(run, &run->engines[i % run->setup->engines], &trace->requests[i]);
     }
     return err;

@@ -88,8 +88,7 @@ static kvg_err first_failure(
     }
     if (err == KVG_OK && kvc_stopped) {
         err = KVG_ECANCELED;
-        *error =
-            (struct kvg_error){.code = err, .field = "simulate", .message = "stopped"};
+        *error = (struct kvg_error){.code = err, .message = "stopped"};
     }
     return err;
 }

@@ -7,3 +7,4 @@ kvgraft_fuzz(fuzz_tree SOURCES fuzz/fuzz_tree.c support/tree_model.c support/tre
 kvgraft_test(test_tree_host SOURCES unit/test_tree_host.c support/tree_kit.c)
 kvgraft_test(test_tree_events SOURCES unit/test_tree_events.c support/tree_kit.c)
 kvgraft_test(soak_tree SOURCES property/soak_tree.c LABELS full ARGS 100000)
+kvgraft_test(prop_tree_host SOURCES property/prop_tree_host.c)

@@ -101,11 +101,11 @@ KVG_API void kvg_source_failed(
 /* What to do ------------------------------------------------------------------------------- */
 
 enum kvg_source_action_kind {
-    KVG_ACTION_RECONNECT,     /* Close and open the stream; no answer but connected(). */
-    KVG_ACTION_FETCH_STATUS,  /* GET /kv_events/status. */
-    KVG_ACTION_FETCH_COUNT,   /* GET /metrics, master_key_count. */
-    KVG_ACTION_FETCH_LISTING, /* GET /get_all_keys, streamed. */
-    KVG_ACTION_CANCEL         /* Give the action `cancels` up. */
+    KVG_SOURCE_RECONNECT,     /* Close and open the stream; no answer but connected(). */
+    KVG_SOURCE_FETCH_STATUS,  /* GET /kv_events/status. */
+    KVG_SOURCE_FETCH_COUNT,   /* GET /metrics, master_key_count. */
+    KVG_SOURCE_FETCH_LISTING, /* GET /get_all_keys, streamed. */
+    KVG_SOURCE_CANCEL         /* Give the action `cancels` up. */
 };
 struct kvg_source_action {
     enum kvg_source_action_kind kind;

@@ -55,9 +55,9 @@ static void on_body(void *context, struct kvg_str bytes)
 {
     struct kvd_ask *ask = context;
 
-    if (ask->kind == KVG_ACTION_FETCH_COUNT)
+    if (ask->kind == KVG_SOURCE_FETCH_COUNT)
         kvd_admin_count_feed(&ask->count, bytes);
-    else if (ask->kind == KVG_ACTION_FETCH_LISTING)
+    else if (ask->kind == KVG_SOURCE_FETCH_LISTING)
         kvg_source_listing_data(
             ask->feed->source, ask->action_id, bytes, now_ms(ask->feed));
     else
@@ -76,22 +76,22 @@ static kvg_err deliver(struct kvd_ask *ask, struct kvg_error *error)
     if (ask->body.failed)
         return kvi_fail(error, KVG_ENOMEM, "answer", "does not fit into memory");
     switch (ask->kind) {
-    case KVG_ACTION_FETCH_STATUS:
+    case KVG_SOURCE_FETCH_STATUS:
         err = kvd_admin_status(body, error, &status);
         if (err == KVG_OK)
             kvg_source_status_answer(source, ask->action_id, &status, now_ms(ask->feed));
         break;
-    case KVG_ACTION_FETCH_COUNT:
+    case KVG_SOURCE_FETCH_COUNT:
         err = kvd_admin_count_end(&ask->count, error);
         if (err == KVG_OK)
             kvg_source_count_answer(
                 source, ask->action_id, ask->count.key_count, now_ms(ask->feed));
         break;
-    case KVG_ACTION_FETCH_LISTING:
+    case KVG_SOURCE_FETCH_LISTING:
         kvg_source_listing_done(source, ask->action_id, now_ms(ask->feed));
         break;
-    case KVG_ACTION_RECONNECT: /* Not asked of the store. */
-    case KVG_ACTION_CANCEL:
+    case KVG_SOURCE_RECONNECT: /* Not asked of the store. */
+    case KVG_SOURCE_CANCEL:
         break;
     }
     return err;
@@ -124,22 +124,22 @@ static void choose(const struct kvd_feed *feed, const struct kvg_source_action *
     options->timeout_ms = SMALL_TIMEOUT_MS;
     options->idle_ms = IDLE_MS;
     switch (action->kind) {
-    case KVG_ACTION_FETCH_STATUS:
+    case KVG_SOURCE_FETCH_STATUS:
         kvd_out_text(path, "/kv_events/status");
         options->body_bytes_max = STATUS_BYTES_MAX;
         break;
-    case KVG_ACTION_FETCH_COUNT:
+    case KVG_SOURCE_FETCH_COUNT:
         kvd_out_text(path, "/metrics");
         options->body_bytes_max = METRICS_BYTES_MAX;
         break;
-    case KVG_ACTION_FETCH_LISTING:
+    case KVG_SOURCE_FETCH_LISTING:
         kvd_out_text(path, "/get_all_keys");
         options->body_bytes_max = LISTING_BYTES_MAX;
         options->timeout_ms = feed->shared.config.listing_timeout_ms;
         options->idle_ms = options->timeout_ms;
         break;
-    case KVG_ACTION_RECONNECT: /* Not asked of the store. */
-    case KVG_ACTION_CANCEL:
+    case KVG_SOURCE_RECONNECT: /* Not asked of the store. */
+    case KVG_SOURCE_CANCEL:
         break;
     }
 }

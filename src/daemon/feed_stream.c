@@ -94,13 +94,13 @@ static void run_actions(struct kvd_feed *feed)
 
     while (kvg_source_next_action(feed->source, &action)) {
         switch (action.kind) {
-        case KVG_ACTION_RECONNECT:
+        case KVG_SOURCE_RECONNECT:
             kvd_log(feed->context.log, KVG_LOG_INFO, "stream", feed->shared.config.name,
                 "opening the stream again");
             if (feed->sub != NULL)
                 kvn_sub_connect(feed->sub, NULL);
             break;
-        case KVG_ACTION_CANCEL:
+        case KVG_SOURCE_CANCEL:
             kvd_feed_cancel_ask(feed, action.cancels);
             break;
         default:

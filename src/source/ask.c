@@ -104,13 +104,13 @@ static void task_failed(
 bool kvg_source_next_action(struct kvg_source *source, struct kvg_source_action *out)
 {
     static const enum kvg_source_action_kind KINDS[KVI_TASK_KINDS] = {
-        [KVI_TASK_STATUS] = KVG_ACTION_FETCH_STATUS,
-        [KVI_TASK_COUNT] = KVG_ACTION_FETCH_COUNT,
-        [KVI_TASK_LISTING] = KVG_ACTION_FETCH_LISTING,
+        [KVI_TASK_STATUS] = KVG_SOURCE_FETCH_STATUS,
+        [KVI_TASK_COUNT] = KVG_SOURCE_FETCH_COUNT,
+        [KVI_TASK_LISTING] = KVG_SOURCE_FETCH_LISTING,
     };
     size_t i;
 
-    *out = (struct kvg_source_action){.kind = KVG_ACTION_CANCEL};
+    *out = (struct kvg_source_action){.kind = KVG_SOURCE_CANCEL};
     for (i = 0; i < KVI_TASK_KINDS; i++) {
         out->cancels = source->tasks[i].cancel_id;
         source->tasks[i].cancel_id = 0;
@@ -119,7 +119,7 @@ bool kvg_source_next_action(struct kvg_source *source, struct kvg_source_action 
     }
     if (source->reconnect_wanted) {
         source->reconnect_wanted = false;
-        out->kind = KVG_ACTION_RECONNECT;
+        out->kind = KVG_SOURCE_RECONNECT;
         return true;
     }
     for (i = 0; i < KVI_TASK_KINDS; i++) {

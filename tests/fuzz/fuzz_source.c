@@ -46,7 +46,7 @@ static struct kvg_str take_str(struct input *input, size_t size_bytes)
 }
 
 struct asked {
-    uint64_t ids[KVG_ACTION_CANCEL + 1];
+    uint64_t ids[KVG_SOURCE_CANCEL + 1];
     uint64_t count;
 };
 
@@ -92,22 +92,22 @@ static void answer(struct kvg_source *source, struct input *input, uint64_t now_
         status = (struct kvg_source_status){
             take(input, 1) % 4 != 0, take(input, 1), take(input, 1), take(input, 1) % 8};
         kvg_source_status_answer(
-            source, asked->ids[KVG_ACTION_FETCH_STATUS], &status, now_ms);
+            source, asked->ids[KVG_SOURCE_FETCH_STATUS], &status, now_ms);
         break;
     case 1:
         kvg_source_count_answer(
-            source, asked->ids[KVG_ACTION_FETCH_COUNT], take(input, 1), now_ms);
+            source, asked->ids[KVG_SOURCE_FETCH_COUNT], take(input, 1), now_ms);
         break;
     case 2:
         kvg_source_listing_data(
-            source, asked->ids[KVG_ACTION_FETCH_LISTING], take_str(input, 2), now_ms);
+            source, asked->ids[KVG_SOURCE_FETCH_LISTING], take_str(input, 2), now_ms);
         break;
     case 3:
-        kvg_source_listing_done(source, asked->ids[KVG_ACTION_FETCH_LISTING], now_ms);
+        kvg_source_listing_done(source, asked->ids[KVG_SOURCE_FETCH_LISTING], now_ms);
         break;
     case 4:
         kvg_source_failed(
-            source, asked->ids[take(input, 1) % KVG_ACTION_CANCEL], "fuzzed", now_ms);
+            source, asked->ids[take(input, 1) % KVG_SOURCE_CANCEL], "fuzzed", now_ms);
         break;
     default:
         kvg_source_failed(source, take(input, 8), NULL, now_ms);

@@ -260,12 +260,12 @@ static void answer(struct world *world, const struct kvg_source_action *action)
         .published_batches = world->sequence,
         .published_events = world->events};
 
-    if (action->kind == KVG_ACTION_CANCEL) {
+    if (action->kind == KVG_SOURCE_CANCEL) {
         if (action->cancels == world->listing.id)
             world->listing.active = false;
         return;
     }
-    if (action->kind == KVG_ACTION_RECONNECT) {
+    if (action->kind == KVG_SOURCE_RECONNECT) {
         kvg_source_disconnected(world->source, world->now_ms);
         kvg_source_connected(world->source, world->now_ms);
         return;
@@ -275,15 +275,15 @@ static void answer(struct world *world, const struct kvg_source_action *action)
         return;
     }
     switch (action->kind) {
-    case KVG_ACTION_FETCH_STATUS:
+    case KVG_SOURCE_FETCH_STATUS:
         world->unheard = false;
         kvg_source_status_answer(world->source, action->id, &status, world->now_ms);
         break;
-    case KVG_ACTION_FETCH_COUNT:
+    case KVG_SOURCE_FETCH_COUNT:
         kvg_source_count_answer(
             world->source, action->id, world->present.count, world->now_ms);
         break;
-    case KVG_ACTION_FETCH_LISTING:
+    case KVG_SOURCE_FETCH_LISTING:
         begin_listing(world, action->id);
         break;
     default:

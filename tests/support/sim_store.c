@@ -302,14 +302,14 @@ static void sample(struct sim *sim, struct sim_ask *ask)
 static struct sim_ask *ask_of(struct sim *sim, enum kvg_source_action_kind kind)
 {
     switch (kind) {
-    case KVG_ACTION_FETCH_STATUS:
+    case KVG_SOURCE_FETCH_STATUS:
         return &sim->status;
-    case KVG_ACTION_FETCH_COUNT:
+    case KVG_SOURCE_FETCH_COUNT:
         return &sim->count;
-    case KVG_ACTION_FETCH_LISTING:
+    case KVG_SOURCE_FETCH_LISTING:
         return &sim->listing;
-    case KVG_ACTION_RECONNECT:
-    case KVG_ACTION_CANCEL:
+    case KVG_SOURCE_RECONNECT:
+    case KVG_SOURCE_CANCEL:
         break;
     }
     return NULL;
@@ -333,11 +333,11 @@ static void take_actions(struct sim *sim)
         struct sim_ask *ask = ask_of(sim, action.kind);
 
         sim->actions++;
-        if (!sim->has_admin && action.kind != KVG_ACTION_RECONNECT)
+        if (!sim->has_admin && action.kind != KVG_SOURCE_RECONNECT)
             wrong(sim, "an admin port was asked that is not there");
-        if (action.kind == KVG_ACTION_CANCEL) {
+        if (action.kind == KVG_SOURCE_CANCEL) {
             cancel(sim, action.cancels);
-        } else if (action.kind == KVG_ACTION_RECONNECT) {
+        } else if (action.kind == KVG_SOURCE_RECONNECT) {
             sim->connected = false;
             drop_packets(sim);
             sim->reconnect_at_ms = sim->rig.now_ms + 20;

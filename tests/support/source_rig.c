@@ -211,7 +211,7 @@ void rig_idle(struct rig *rig)
 
 void rig_status(struct rig *rig, uint64_t batches, uint64_t events, uint64_t dropped)
 {
-    struct kvg_source_action action = rig_take(rig, KVG_ACTION_FETCH_STATUS);
+    struct kvg_source_action action = rig_take(rig, KVG_SOURCE_FETCH_STATUS);
     struct kvg_source_status status = {true, batches, events, dropped};
 
     kvg_source_status_answer(rig->source, action.id, &status, rig->now_ms);
@@ -220,7 +220,7 @@ void rig_status(struct rig *rig, uint64_t batches, uint64_t events, uint64_t dro
 
 void rig_count(struct rig *rig, uint64_t keys)
 {
-    struct kvg_source_action action = rig_take(rig, KVG_ACTION_FETCH_COUNT);
+    struct kvg_source_action action = rig_take(rig, KVG_SOURCE_FETCH_COUNT);
 
     kvg_source_count_answer(rig->source, action.id, keys, rig->now_ms);
     checked(rig);
@@ -228,7 +228,7 @@ void rig_count(struct rig *rig, uint64_t keys)
 
 void rig_list(struct rig *rig, unsigned first, unsigned end)
 {
-    struct kvg_source_action action = rig_take(rig, KVG_ACTION_FETCH_LISTING);
+    struct kvg_source_action action = rig_take(rig, KVG_SOURCE_FETCH_LISTING);
 
     for (; first < end; first++) {
         char line[RIG_KEY_BYTES + 2];

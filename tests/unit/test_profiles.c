@@ -147,11 +147,11 @@ static void answer_asks(
         while (kvg_source_next_action(source, &action)) {
             size_t i;
 
-            if (action.kind == KVG_ACTION_FETCH_STATUS)
+            if (action.kind == KVG_SOURCE_FETCH_STATUS)
                 kvg_source_status_answer(source, action.id, &status, now_ms);
-            if (action.kind == KVG_ACTION_FETCH_COUNT)
+            if (action.kind == KVG_SOURCE_FETCH_COUNT)
                 kvg_source_count_answer(source, action.id, key_count, now_ms);
-            if (action.kind != KVG_ACTION_FETCH_LISTING)
+            if (action.kind != KVG_SOURCE_FETCH_LISTING)
                 continue;
             for (i = 0; i < key_count; i++) {
                 kvg_source_listing_data(source, action.id, kvi_str(keys[i]), now_ms);

@@ -385,7 +385,7 @@ TEST(an_answer_that_was_asked_for_in_another_life_is_void)
     rig_store(&rig, 1);
     rig_store(&rig, 2);
     rig_wait(&rig, 5000);
-    action = rig_take(&rig, KVG_ACTION_FETCH_STATUS);
+    action = rig_take(&rig, KVG_SOURCE_FETCH_STATUS);
     rig.sequence = 0;
     rig.event_id = 0;
     rig.timestamp_ms += 1000;
@@ -426,7 +426,7 @@ TEST(another_endpoint_is_another_store)
     CHECK_EQ(kvi_source_check(rig.source), 0);
     CHECK_EQ(rig_objects(&rig), 0);
     CHECK_EQ(rig_confidence(&rig), KVG_CONFIDENCE_BLIND);
-    rig_take(&rig, KVG_ACTION_RECONNECT);
+    rig_take(&rig, KVG_SOURCE_RECONNECT);
     rig_end(&rig);
 }
 

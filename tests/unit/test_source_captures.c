@@ -118,13 +118,13 @@ static void serve(struct replay *replay)
     struct kvg_source_action action;
 
     while (kvg_source_next_action(source, &action)) {
-        if (action.kind == KVG_ACTION_RECONNECT || action.kind == KVG_ACTION_CANCEL)
+        if (action.kind == KVG_SOURCE_RECONNECT || action.kind == KVG_SOURCE_CANCEL)
             continue;
         if (!replay->answers) {
             kvg_source_failed(source, action.id, "not there yet", now_ms);
-        } else if (action.kind == KVG_ACTION_FETCH_STATUS) {
+        } else if (action.kind == KVG_SOURCE_FETCH_STATUS) {
             kvg_source_status_answer(source, action.id, &replay->status, now_ms);
-        } else if (action.kind == KVG_ACTION_FETCH_COUNT) {
+        } else if (action.kind == KVG_SOURCE_FETCH_COUNT) {
             kvg_source_count_answer(source, action.id, line_count(replay->keys), now_ms);
         } else {
             kvg_source_listing_data(source, action.id, replay->keys, now_ms);
@@ -408,9 +408,9 @@ TEST(a_recorded_listing_under_a_running_stream_gives_the_final_list)
     CHECK((rig_reasons(&replay.rig) & KVG_REASON_GAP) != 0);
     kvg_source_request_listing(replay.rig.source, replay.rig.now_ms);
     while (kvg_source_next_action(replay.rig.source, &action) &&
-           action.kind != KVG_ACTION_FETCH_LISTING)
+           action.kind != KVG_SOURCE_FETCH_LISTING)
         kvg_source_failed(replay.rig.source, action.id, "refused", replay.rig.now_ms);
-    CHECK_EQ(action.kind, KVG_ACTION_FETCH_LISTING);
+    CHECK_EQ(action.kind, KVG_SOURCE_FETCH_LISTING);
     play(&replay, asked_ns, answered_ns);
     kvg_source_listing_data(replay.rig.source, action.id, listing, replay.rig.now_ms);
     kvg_source_listing_done(replay.rig.source, action.id, replay.rig.now_ms);

@@ -53,12 +53,12 @@ TEST(a_store_without_a_publisher_is_listed_and_never_fresh)
 
     rig_init(&rig, NULL);
     kvg_source_connected(rig.source, rig.now_ms);
-    action = rig_take(&rig, KVG_ACTION_FETCH_STATUS);
+    action = rig_take(&rig, KVG_SOURCE_FETCH_STATUS);
     kvg_source_status_answer(rig.source, action.id, &off, rig.now_ms);
     CHECK((rig_reasons(&rig) & KVG_REASON_DISABLED) != 0);
     CHECK_EQ(rig_confidence(&rig), KVG_CONFIDENCE_BLIND);
     rig_wait(&rig, KVI_STATUS_SPACING_MS);
-    action = rig_take(&rig, KVG_ACTION_FETCH_STATUS);
+    action = rig_take(&rig, KVG_SOURCE_FETCH_STATUS);
     kvg_source_status_answer(rig.source, action.id, &off, rig.now_ms);
     rig_list(&rig, 0, 5);
     CHECK_EQ(rig_objects(&rig), 5);
@@ -94,7 +94,7 @@ TEST(what_never_arrives_is_given_up_as_a_gap_and_the_stream_is_opened_again)
     rig_wait(&rig, 1000);
     CHECK_EQ(rig_reasons(&rig), KVG_REASON_GAP);
     CHECK_EQ(rig_stats(&rig).missed_sequences, 3);
-    rig_take(&rig, KVG_ACTION_RECONNECT);
+    rig_take(&rig, KVG_SOURCE_RECONNECT);
 
     /* One of them comes after all: the listing to come knows better. */
     rig.timestamp_ms += 10;
@@ -123,7 +123,7 @@ TEST(what_was_given_up_and_comes_in_order_is_followed_again)
     rig_status(&rig, 3, 3, 0);
     rig_wait(&rig, 1000);
     CHECK_EQ(rig_reasons(&rig), KVG_REASON_GAP);
-    rig_take(&rig, KVG_ACTION_RECONNECT);
+    rig_take(&rig, KVG_SOURCE_RECONNECT);
     rig_repair_with(&rig, 3, 0, 3);
     CHECK_EQ(rig_confidence(&rig), KVG_CONFIDENCE_FRESH);
 
@@ -154,7 +154,7 @@ TEST(a_status_that_is_always_ahead_stops_nothing)
         while (kvg_source_next_action(rig.source, &action)) {
             struct kvg_source_status status = {true, 1000000 + i, 1000000 + i, 0};
 
-            if (action.kind == KVG_ACTION_FETCH_STATUS)
+            if (action.kind == KVG_SOURCE_FETCH_STATUS)
                 kvg_source_status_answer(rig.source, action.id, &status, rig.now_ms);
         }
     }
@@ -196,7 +196,7 @@ TEST(an_event_during_a_listing_beats_the_listing)
     rig_store(&rig, 1);
     rig_wait(&rig, KVI_STATUS_SPACING_MS);
     rig_status(&rig, 3, 3, 0);
-    action = rig_take(&rig, KVG_ACTION_FETCH_LISTING);
+    action = rig_take(&rig, KVG_SOURCE_FETCH_LISTING);
     rig_remove(&rig, 1);
     rig_store(&rig, 2);
     rig_key(1, line);
@@ -253,7 +253,7 @@ TEST(a_listing_cut_anywhere_is_the_same_listing)
         }
         kvg_source_request_listing(rig.source, rig.now_ms);
         rig_status(&rig, 0, 0, 0);
-        action = rig_take(&rig, KVG_ACTION_FETCH_LISTING);
+        action = rig_take(&rig, KVG_SOURCE_FETCH_LISTING);
         for (at = 0; at < bytes - 1; at += step)
             kvg_source_listing_data(rig.source, action.id,
                 (struct kvg_str){
@@ -277,7 +277,7 @@ TEST(a_line_without_end_costs_no_memory_and_no_other_line)
     rig_init(&rig, NULL);
     kvg_source_request_listing(rig.source, rig.now_ms);
     rig_status(&rig, 0, 0, 0);
-    action = rig_take(&rig, KVG_ACTION_FETCH_LISTING);
+    action = rig_take(&rig, KVG_SOURCE_FETCH_LISTING);
     memset(text, 'x', sizeof(text));
     for (i = 0; i < 50; i++)
         kvg_source_listing_data(
@@ -320,8 +320,8 @@ TEST(a_failed_listing_is_tried_again_with_growing_pauses)
         struct kvg_source_action action;
 
         while (!kvg_source_next_action(rig.source, &action) ||
-               action.kind != KVG_ACTION_FETCH_LISTING) {
-            if (action.kind == KVG_ACTION_FETCH_STATUS)
+               action.kind != KVG_SOURCE_FETCH_LISTING) {
+            if (action.kind == KVG_SOURCE_FETCH_STATUS)
                 kvg_source_failed(rig.source, action.id, "refused", rig.now_ms);
             rig_wait(&rig, 10);
         }
@@ -346,9 +346,9 @@ TEST(a_listing_that_never_ends_is_cancelled)
     rig_init(&rig, NULL);
     kvg_source_request_listing(rig.source, rig.now_ms);
     rig_status(&rig, 0, 0, 0);
-    action = rig_take(&rig, KVG_ACTION_FETCH_LISTING);
+    action = rig_take(&rig, KVG_SOURCE_FETCH_LISTING);
     rig_wait(&rig, 60000);
-    cancel = rig_take(&rig, KVG_ACTION_CANCEL);
+    cancel = rig_take(&rig, KVG_SOURCE_CANCEL);
     CHECK_EQ(cancel.cancels, action.id);
     kvg_source_listing_done(rig.source, action.id, rig.now_ms); /* Too late. */
     CHECK_EQ(rig_stats(&rig).listings, 0);

@@ -23,10 +23,10 @@ static void compare(struct rig *rig, uint64_t keys)
         while (kvg_source_next_action(rig->source, &action)) {
             struct kvg_source_status status = {true, rig->sequence, rig->event_id, 0};
 
-            if (action.kind == KVG_ACTION_FETCH_COUNT) {
+            if (action.kind == KVG_SOURCE_FETCH_COUNT) {
                 kvg_source_count_answer(rig->source, action.id, keys, rig->now_ms);
                 counted = true;
-            } else if (action.kind == KVG_ACTION_FETCH_STATUS) {
+            } else if (action.kind == KVG_SOURCE_FETCH_STATUS) {
                 kvg_source_status_answer(rig->source, action.id, &status, rig->now_ms);
             }
         }
@@ -111,7 +111,7 @@ TEST(foreign_keys_are_no_eternal_drift)
     CHECK_EQ(rig_reasons(&rig), KVG_REASON_DRIFT);
     rig_wait(&rig, 1000);
     rig_status(&rig, 1, 1, 0);
-    action = rig_take(&rig, KVG_ACTION_FETCH_LISTING);
+    action = rig_take(&rig, KVG_SOURCE_FETCH_LISTING);
     {
         char text[200];
 
@@ -144,7 +144,7 @@ TEST(a_count_taken_while_keys_come_and_go_is_not_a_drift)
     rig_status(&rig, 20, 20, 0);
     rig_wait(&rig, 5000);
     rig_status(&rig, 20, 20, 0);
-    action = rig_take(&rig, KVG_ACTION_FETCH_COUNT);
+    action = rig_take(&rig, KVG_SOURCE_FETCH_COUNT);
     for (; i < 30; i++)
         rig_store(&rig, i);
     kvg_source_count_answer(rig.source, action.id, 35, rig.now_ms);
@@ -169,7 +169,7 @@ TEST(a_store_not_compared_for_too_long_is_not_fresh)
 
         rig_wait(&rig, 100);
         while (kvg_source_next_action(rig.source, &action))
-            if (action.kind == KVG_ACTION_FETCH_STATUS)
+            if (action.kind == KVG_SOURCE_FETCH_STATUS)
                 kvg_source_status_answer(rig.source, action.id, &status, rig.now_ms);
         if (i == 290)
             CHECK_EQ(rig_confidence(&rig), KVG_CONFIDENCE_FRESH);
@@ -204,7 +204,7 @@ TEST(a_listing_mends_the_default_tenant_only)
     rig_wait(&rig, 1000);
     rig_status(&rig, 3, 4, 0);
     {
-        struct kvg_source_action action = rig_take(&rig, KVG_ACTION_FETCH_LISTING);
+        struct kvg_source_action action = rig_take(&rig, KVG_SOURCE_FETCH_LISTING);
 
         kvg_source_listing_done(rig.source, action.id, rig.now_ms);
     }
@@ -284,11 +284,11 @@ static void take_everything(
     struct kvg_source_action action;
 
     while (kvg_source_next_action(source, &action)) {
-        if (action.kind == KVG_ACTION_FETCH_STATUS) {
+        if (action.kind == KVG_SOURCE_FETCH_STATUS) {
             kvg_source_status_answer(source, action.id, &status, now_ms);
-        } else if (action.kind == KVG_ACTION_FETCH_COUNT) {
+        } else if (action.kind == KVG_SOURCE_FETCH_COUNT) {
             kvg_source_count_answer(source, action.id, 40, now_ms);
-        } else if (action.kind == KVG_ACTION_FETCH_LISTING) {
+        } else if (action.kind == KVG_SOURCE_FETCH_LISTING) {
             char line[RIG_KEY_BYTES + 2];
             unsigned i;
 

@@ -15,7 +15,7 @@ struct books {
 static kvg_err claim_value(struct books *books, const struct kvi_node *node,
     uint32_t slot, struct kvg_audit *audit, struct kvg_error *error)
 {
-    const struct kvi_value *value = &node->parts[slot].value[KVG_TIER_DEVICE];
+    const struct kvi_value *value = &kvi_part(node, slot)->value[KVG_TIER_DEVICE];
     uint32_t count = kvi_value_span_count(value, 0, value->length);
 
     if (audit == NULL || value->length == 0)
@@ -24,8 +24,8 @@ static kvg_err claim_value(struct books *books, const struct kvi_node *node,
         return KVG_ENOMEM;
     count = kvi_value_spans(value, 0, value->length, books->spans.items);
     return kvg_audit_claim(audit,
-        node->parts[slot].lock[KVG_TIER_DEVICE] != 0 ? KVG_CLAIM_PROTECTED
-                                                     : KVG_CLAIM_EVICTABLE,
+        kvi_part(node, slot)->lock[KVG_TIER_DEVICE] != 0 ? KVG_CLAIM_PROTECTED
+                                                         : KVG_CLAIM_EVICTABLE,
         books->spans.items, count, error);
 }
 
@@ -65,7 +65,7 @@ static kvg_err claim_request(
     const struct kvi_node *node = kvi_node_find(engine->tree, request->node);
 
     if (node == NULL || node->depth < request->in_tree ||
-        (!kvi_is_root(node) && node->parts[0].lock[KVG_TIER_DEVICE] == 0))
+        (!kvi_is_root(node) && node->full.lock[KVG_TIER_DEVICE] == 0))
         return kvi_fail(error, KVG_ESTATE, "E1", "a request's node is not what it was");
     kvi_request_spans(engine, request, request->in_tree, end);
     kvg_err err = kvg_audit_claim(

@@ -244,7 +244,7 @@ static kvg_err check_loads(const struct kvg_linker *linker, struct kvg_error *er
             continue;
         }
         const struct kvi_node *node = kvi_node_find(linker->tree, load->ack);
-        if (node == NULL || node->parts[0].lock[KVG_TIER_DEVICE] == 0)
+        if (node == NULL || node->full.lock[KVG_TIER_DEVICE] == 0)
             return broken(error, "L1", "a load's node is gone or not locked");
         for (size_t j = 0; j < i; j++) {
             if (linker->loads[j].id == load->id || linker->loads[j].ack == load->ack)
@@ -262,7 +262,7 @@ static kvg_err check_offload(const struct kvg_linker *linker,
     if (offload->lock_node == KVG_NODE_NONE)
         return linker->agreement.min != NULL ? KVG_OK
                                              : broken(error, "L5", "a record is empty");
-    if (node == NULL || node->parts[0].lock[KVG_TIER_DEVICE] == 0)
+    if (node == NULL || node->full.lock[KVG_TIER_DEVICE] == 0)
         return broken(error, "L3", "an offload's node is gone or not locked");
     for (uint32_t i = 0; i < offload->node_count; i++) {
         node = kvi_node_find(linker->tree, offload->nodes[i]);

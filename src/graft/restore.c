@@ -53,11 +53,12 @@ static uint32_t our_parts(const struct kvg_linker *linker, const struct kvi_node
 
     if (kvi_has(node, 0, KVG_TIER_DEVICE) &&
         holds(&linker->full,
-            kvi_value_span_at(&node->parts[0].value[KVG_TIER_DEVICE], 0).offset))
+            kvi_value_span_at(&node->full.value[KVG_TIER_DEVICE], 0).offset))
         parts |= KVG_COMPONENT_BIT(KVG_COMPONENT_FULL);
     if (slot > 0 && kvi_has(node, (uint32_t)slot, KVG_TIER_DEVICE) &&
         holds(&linker->swa,
-            kvi_value_span_at(&node->parts[slot].value[KVG_TIER_DEVICE], 0).offset))
+            kvi_value_span_at(&kvi_part(node, (uint32_t)slot)->value[KVG_TIER_DEVICE], 0)
+                .offset))
         parts |= KVG_COMPONENT_BIT(KVG_COMPONENT_SWA);
     return parts;
 }

@@ -16,7 +16,7 @@
 void kvi_device_value_put(
     struct kvg_tree *tree, struct kvi_node *node, uint32_t slot, struct kvi_value *value)
 {
-    struct kvi_part *part = &node->parts[slot];
+    struct kvi_part *part = kvi_part(node, slot);
 
     KVI_ASSERT(part->value[KVG_TIER_DEVICE].length == 0 && value->length != 0);
     part->value[KVG_TIER_DEVICE] = *value;
@@ -33,7 +33,7 @@ void kvi_device_value_put(
 void kvi_device_value_take(
     struct kvg_tree *tree, struct kvi_node *node, uint32_t slot, struct kvi_value *out)
 {
-    struct kvi_part *part = &node->parts[slot];
+    struct kvi_part *part = kvi_part(node, slot);
 
     KVI_ASSERT(part->value[KVG_TIER_DEVICE].length != 0);
     *out = part->value[KVG_TIER_DEVICE];

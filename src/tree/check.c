@@ -56,7 +56,7 @@ static struct kvi_node *next_node(const struct kvg_tree *tree, struct kvi_node *
 
 static void check_root(struct check *check, const struct kvi_node *root)
 {
-    if (root->parent != NULL || root->parts[0].lock[KVG_TIER_DEVICE] == 0)
+    if (root->parent != NULL || root->full.lock[KVG_TIER_DEVICE] == 0)
         broken(check, "T1", root, "the root has a parent or no FULL lock");
     if (root->length != 0 || root->next_sibling != 0)
         broken(check, "T1", root, "the root has a key or a sibling");
@@ -120,7 +120,10 @@ static void check_key(struct check *check, const struct kvi_node *node)
     const struct kvi_node *parent = kvi_parent(tree, node);
 
     if (node->length == 0 || node->length % page_size != 0 || node->block == NULL ||
-        node->token_start + kvi_tokens_for(tree, node->length) > node->block->capacity) {
+        node->tokens < node->block->tokens ||
+        (size_t)(node->tokens - node->block->tokens) +
+                kvi_tokens_for(tree, node->length) >
+            node->block->capacity) {
         broken(check, "T2", node, "the key is not whole pages of its block");
         return;
     }
@@ -171,7 +174,7 @@ static void check_value(struct check *check, const struct kvi_node *node, uint32
 static void check_part(struct check *check, const struct kvi_node *node, uint32_t slot)
 {
     const struct kvg_tree *tree = check->tree;
-    const struct kvi_part *part = &node->parts[slot];
+    const struct kvi_part *part = kvi_part(node, slot);
     bool device = part->value[KVG_TIER_DEVICE].length != 0;
     bool host = part->value[KVG_TIER_HOST].length != 0;
 
@@ -181,26 +184,24 @@ static void check_part(struct check *check, const struct kvi_node *node, uint32_
         check->evictable[slot] += part->value[KVG_TIER_DEVICE].length;
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
         check_value(check, node, slot, &part->value[tier]);
-        check->listed[slot][tier] += part->listed[tier];
+        check->listed[slot][tier] += kvi_listed(node, slot, tier);
     }
-    if (slot == 0) {
-        if (part->listed[KVG_TIER_DEVICE] || part->listed[KVG_TIER_HOST])
-            broken(check, "T11", node, "FULL is in a recency list");
+    if (slot == 0)
         return;
-    }
     if (device && !kvi_has(node, 0, KVG_TIER_DEVICE))
         broken(check, "T3", node, "a device value without FULL");
     if (host && !kvi_has(node, 0, KVG_TIER_HOST) &&
         !(tree->settings.write_back && kvi_has(node, 0, KVG_TIER_DEVICE)))
         broken(check, "T4", node, "a host value without FULL");
-    if (part->lock[KVG_TIER_DEVICE] > node->parts[0].lock[KVG_TIER_DEVICE])
+    if (part->lock[KVG_TIER_DEVICE] > node->full.lock[KVG_TIER_DEVICE])
         broken(check, "T7", node, "a component is locked more often than FULL");
-    if (device != (part->listed[KVG_TIER_DEVICE] != 0))
+    if (device != kvi_listed(node, slot, KVG_TIER_DEVICE))
         broken(check, "T12", node, "the device list and the value disagree");
     bool wanted = host && !device;
-    if (part->listed[KVG_TIER_HOST] && !wanted)
+    if (kvi_listed(node, slot, KVG_TIER_HOST) && !wanted)
         broken(check, "T12", node, "in the host list without need");
-    if (wanted && !part->listed[KVG_TIER_HOST] && part->lock[KVG_TIER_HOST] == 0)
+    if (wanted && !kvi_listed(node, slot, KVG_TIER_HOST) &&
+        part->lock[KVG_TIER_HOST] == 0)
         broken(check, "T12", node, "missing in the host list");
 }
 
@@ -244,7 +245,7 @@ static void check_locks(struct check *check, const struct kvi_node *node)
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
         uint32_t count = 0;
         for (uint32_t slot = 0; slot < check->tree->part_count; slot++)
-            count += node->parts[slot].lock[tier] != 0;
+            count += kvi_part(node, slot)->lock[tier] != 0;
         if (count != node->locked_parts[tier])
             broken(check, "T17", node, "the count of locked parts is wrong");
     }
@@ -343,9 +344,14 @@ static void check_list(struct check *check, uint32_t slot, enum kvg_tier tier)
     uint64_t count = 0;
     kvi_ref newer = 0;
 
+    if (slot == 0) {
+        if (list->newest != 0 || list->oldest != 0 || list->count != 0)
+            broken(check, "T11", NULL, "FULL has a recency list");
+        return;
+    }
     for (kvi_ref ref = list->newest; ref != 0;) {
         const struct kvi_node *node = kvi_node_at(tree, ref);
-        const struct kvi_part *part = &node->parts[slot];
+        const struct kvi_aux *part = kvi_aux(node, slot);
         if (!part->listed[tier] || part->link[tier].newer != newer ||
             ++count > list->count) {
             broken(check, "T12", node, "a recency list is out of joint");
@@ -389,7 +395,7 @@ static void clear_seen(const struct kvg_tree *tree)
             n->event_keys->seen = 0;
         for (uint32_t slot = 0; slot < tree->part_count; slot++) {
             for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
-                const struct kvi_value *value = &n->parts[slot].value[tier];
+                const struct kvi_value *value = &kvi_part(n, slot)->value[tier];
                 if (value->length != 0 && value->buffer == KVI_BUFFER_RUNS) {
                     value->at.runs->seen = 0;
                     value->at.runs->seen_slots = 0;
@@ -415,7 +421,7 @@ static void check_seen(struct check *check)
             broken(check, "T18", n, "a block's references are miscounted");
         for (uint32_t slot = 0; slot < tree->part_count; slot++) {
             for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
-                const struct kvi_value *value = &n->parts[slot].value[tier];
+                const struct kvi_value *value = &kvi_part(n, slot)->value[tier];
                 if (value->length == 0 || value->buffer != KVI_BUFFER_RUNS)
                     continue;
                 const struct kvi_runs *runs = value->at.runs;

@@ -108,7 +108,7 @@ static void put_parts(
 
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
         for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
-            const struct kvi_value *value = &node->parts[slot].value[tier];
+            const struct kvi_value *value = &kvi_part(node, slot)->value[tier];
             if (value->length == 0)
                 continue;
             put_char(out, ' ');
@@ -120,14 +120,14 @@ static void put_parts(
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
         locked = false;
         for (uint32_t slot = 0; slot < tree->part_count; slot++)
-            locked = locked || node->parts[slot].lock[tier] != 0;
+            locked = locked || kvi_part(node, slot)->lock[tier] != 0;
         if (!locked)
             continue;
         put(out, tier == KVG_TIER_HOST ? " host lock " : " lock ");
         for (uint32_t slot = 0; slot < tree->part_count; slot++) {
             if (slot != 0)
                 put_char(out, '/');
-            put_number(out, node->parts[slot].lock[tier]);
+            put_number(out, kvi_part(node, slot)->lock[tier]);
         }
     }
 }

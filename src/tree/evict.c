@@ -53,7 +53,7 @@ static kvg_err walk_state(uint32_t component, const char *what, struct kvg_error
 static struct kvi_node *newer_of(
     const struct kvg_tree *tree, const struct kvi_node *node, uint32_t slot)
 {
-    return kvi_node_or_null(tree, node->parts[slot].link[KVG_TIER_DEVICE].newer);
+    return kvi_node_or_null(tree, kvi_aux(node, slot)->link[KVG_TIER_DEVICE].newer);
 }
 
 static struct kvi_node *oldest_unlocked(const struct kvg_tree *tree, uint32_t slot)
@@ -183,7 +183,7 @@ static kvg_err next_listed(struct kvg_tree *tree, uint32_t slot, uint64_t evicte
 
     if (walk->cursor == KVG_NODE_NONE || evicted_so_far >= walk->wanted)
         return KVG_OK;
-    if (node == NULL || !node->parts[slot].listed[KVG_TIER_DEVICE])
+    if (node == NULL || !kvi_listed(node, slot, KVG_TIER_DEVICE))
         node = oldest_unlocked(tree, slot);
     if (node == NULL) {
         walk->cursor = KVG_NODE_NONE;
@@ -256,8 +256,8 @@ kvg_err kvg_tree_evict_finish_state(struct kvg_tree *tree, uint32_t component,
     struct kvi_node *node = kvi_node_find(tree, id);
     bool is_mamba = component == KVG_COMPONENT_MAMBA;
     bool gone = node == NULL || !kvi_has(node, slot, KVG_TIER_DEVICE) ||
-                node->parts[slot].lock[KVG_TIER_DEVICE] != 0 ||
-                !node->parts[slot].listed[KVG_TIER_DEVICE] ||
+                kvi_part(node, slot)->lock[KVG_TIER_DEVICE] != 0 ||
+                !kvi_listed(node, slot, KVG_TIER_DEVICE) ||
                 (is_mamba && node->pending_load != KVG_NODE_NONE);
     if (!gone && (node->flags & KVI_NODE_DEVICE_LEAF) != 0)
         set_cursor(walk, node);
@@ -292,8 +292,8 @@ static void demote(struct kvg_tree *tree, struct kvi_node *node,
     kvi_record_removed(tree, node, KVG_MEDIUM_DEVICE);
     for (uint32_t slot = 1; slot < tree->part_count; slot++) {
         if (kvi_has(node, slot, KVG_TIER_HOST) &&
-            node->parts[slot].lock[KVG_TIER_HOST] == 0 &&
-            !node->parts[slot].listed[KVG_TIER_HOST])
+            kvi_part(node, slot)->lock[KVG_TIER_HOST] == 0 &&
+            !kvi_listed(node, slot, KVG_TIER_HOST))
             kvi_list_add_newest(tree, slot, KVG_TIER_HOST, node);
     }
     kvi_duplicate_forget(tree, node);
@@ -428,7 +428,7 @@ kvg_err kvg_tree_evict_component(struct kvg_tree *tree, kvg_node_id id,
         return err;
     if (node == NULL)
         return kvi_no_node(error, id);
-    if (node->parts[slot].lock[tier] != 0 || kvi_is_root(node))
+    if (kvi_part(node, slot)->lock[tier] != 0 || kvi_is_root(node))
         return kvi_fail_node(error, KVG_ESTATE, "node", "node ", id, " is locked");
     if (slot == 0 &&
         (node->flags & (tier == KVG_TIER_DEVICE ? KVI_NODE_DEVICE_LEAF : 0)) == 0)
@@ -467,7 +467,7 @@ kvg_err kvg_tree_evict_excess_path_states(struct kvg_tree *tree, kvg_node_id tai
     for (struct kvi_node *n = kvi_node_or_null(tree, below); n != tail && excess > 0;
          n = kvi_node_at(tree, n->path_next)) {
         if (!kvi_has(n, slot, KVG_TIER_DEVICE) ||
-            n->parts[slot].lock[KVG_TIER_DEVICE] != 0 || n->child_count != 1 ||
+            kvi_part(n, slot)->lock[KVG_TIER_DEVICE] != 0 || n->child_count != 1 ||
             (n->flags & KVI_NODE_DEVICE_LEAF) != 0)
             continue;
         kvg_err err = tombstone(tree, n, slot, actions, out, error);

@@ -37,7 +37,7 @@ static kvg_err reclaim_pass(struct kvg_tree *tree, uint64_t wanted, bool spare_l
             kvi_duplicate_forget(tree, node);
             continue;
         }
-        if (node->parts[0].lock[KVG_TIER_HOST] != 0 ||
+        if (node->full.lock[KVG_TIER_HOST] != 0 ||
             (spare_leaves && (node->flags & KVI_NODE_DEVICE_LEAF) != 0))
             continue;
         kvg_err err = kvi_evict_reserve(tree, node, actions, error);
@@ -97,7 +97,7 @@ static kvg_err evict_listed(struct kvg_tree *tree, uint32_t slot, uint64_t wante
 
     while (node != NULL && out->evicted[component] < wanted) {
         struct kvi_node *next = kvi_list_unlocked(tree, slot, KVG_TIER_HOST,
-            kvi_node_or_null(tree, node->parts[slot].link[KVG_TIER_HOST].newer));
+            kvi_node_or_null(tree, kvi_aux(node, slot)->link[KVG_TIER_HOST].newer));
         kvg_node_id next_id = next == NULL ? KVG_NODE_NONE : next->id;
         if ((node->flags & KVI_NODE_HOST_LEAF) != 0) {
             err = evict_host_leaf(tree, node, actions, out, error);
@@ -112,7 +112,7 @@ static kvg_err evict_listed(struct kvg_tree *tree, uint32_t slot, uint64_t wante
             return err;
         /* The next may have gone with it, as an ancestor that was left with nothing. */
         node = kvi_node_find(tree, next_id);
-        if (node != NULL && !node->parts[slot].listed[KVG_TIER_HOST])
+        if (node != NULL && !kvi_listed(node, slot, KVG_TIER_HOST))
             node = NULL;
     }
     return KVG_OK;

@@ -41,7 +41,7 @@ static kvg_err invalid_state(const struct kvi_node *node, struct kvg_error *erro
 static struct kvg_tree_transfer transfer(
     struct kvg_tree *tree, const struct kvi_node *node, uint32_t slot, uint32_t pages)
 {
-    const struct kvi_value *value = &node->parts[slot].value[KVG_TIER_DEVICE];
+    const struct kvi_value *value = &kvi_part(node, slot)->value[KVG_TIER_DEVICE];
     uint32_t page_size = tree->options.page_size;
     uint32_t units = pages * page_size;
     uint32_t node_pages = node->length / page_size;
@@ -73,7 +73,7 @@ kvg_err kvg_tree_offload_build(struct kvg_tree *tree, kvg_node_id id,
         node->page_keys == NULL || (node->flags & KVI_NODE_AWAITS_ALL) != 0)
         return KVG_OK;
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
-        const struct kvi_value *value = &node->parts[slot].value[KVG_TIER_DEVICE];
+        const struct kvi_value *value = &kvi_part(node, slot)->value[KVG_TIER_DEVICE];
         spans += kvi_value_span_count(value, 0, value->length);
     }
     kvg_actions_clear(&tree->transfer_scratch);
@@ -82,7 +82,8 @@ kvg_err kvg_tree_offload_build(struct kvg_tree *tree, kvg_node_id id,
     if (kvi_has(node, 0, KVG_TIER_DEVICE))
         out[(*count_out)++] = transfer(tree, node, 0, node->length / page_size);
     if (swa > 0) {
-        uint32_t pages = node->parts[swa].value[KVG_TIER_DEVICE].length / page_size;
+        uint32_t pages =
+            kvi_part(node, (uint32_t)swa)->value[KVG_TIER_DEVICE].length / page_size;
         if (pages != 0)
             out[(*count_out)++] = transfer(tree, node, (uint32_t)swa, pages);
     }

@@ -34,7 +34,7 @@ static void full_finalize_match(struct kvg_tree *tree, const struct kvi_node *be
 
     for (const struct kvi_node *n = best; n != device && !kvi_is_root(n);
          n = kvi_parent(tree, n))
-        length += n->parts[slot].value[KVG_TIER_HOST].length;
+        length += kvi_part(n, slot)->value[KVG_TIER_HOST].length;
     if (length > match->host_length)
         match->host_length = length;
 }
@@ -42,8 +42,8 @@ static void full_finalize_match(struct kvg_tree *tree, const struct kvi_node *be
 static void full_split(struct kvg_tree *tree, struct kvi_node *prefix,
     struct kvi_node *child, uint32_t slot, uint32_t at)
 {
-    struct kvi_part *old = &child->parts[slot];
-    struct kvi_part *new = &prefix->parts[slot];
+    struct kvi_part *old = kvi_part(child, slot);
+    struct kvi_part *new = kvi_part(prefix, slot);
 
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
         kvi_value_split(tree, &old->value[tier], at, &new->value[tier]);
@@ -103,7 +103,7 @@ static void full_acquire(struct kvg_tree *tree, struct kvi_node *node, uint32_t 
     uint64_t moved = 0;
 
     for (; !kvi_is_root(node); node = node->parent) {
-        struct kvi_part *part = &node->parts[slot];
+        struct kvi_part *part = kvi_part(node, slot);
         if (part->lock[KVG_TIER_DEVICE]++ != 0)
             continue;
         node->locked_parts[KVG_TIER_DEVICE]++;
@@ -124,7 +124,7 @@ static struct kvi_node *release_path(struct kvg_tree *tree, struct kvi_node *nod
     uint64_t moved = 0;
 
     for (; node != end; node = node->parent) {
-        struct kvi_part *part = &node->parts[slot];
+        struct kvi_part *part = kvi_part(node, slot);
         if (part->lock[KVG_TIER_DEVICE] == 0) {
             stuck = node;
             break;
@@ -147,8 +147,6 @@ static struct kvi_node *release_path(struct kvg_tree *tree, struct kvi_node *nod
 static kvg_err full_release(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
     const struct kvg_lock_receipt *receipt, bool dry_run, struct kvg_error *error)
 {
-    struct kvg_lock_receipt unused = {0};
-
     (void)receipt;
     if (dry_run)
         return KVG_OK;
@@ -156,6 +154,7 @@ static kvg_err full_release(struct kvg_tree *tree, struct kvi_node *node, uint32
     struct kvi_node *stuck = release_path(tree, node, root, slot);
     if (stuck == NULL)
         return KVG_OK;
+    struct kvg_lock_receipt unused = {0};
     kvg_node_id id = stuck->id;
     /* Take back: acquiring from `node` up counts one too many above; release that part. */
     full_acquire(tree, node, slot, &unused);
@@ -167,7 +166,7 @@ static kvg_err full_release(struct kvg_tree *tree, struct kvi_node *node, uint32
 static void full_acquire_host(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
     struct kvg_lock_receipt *receipt)
 {
-    struct kvi_part *part = &node->parts[slot];
+    struct kvi_part *part = kvi_part(node, slot);
 
     if (part->value[KVG_TIER_HOST].length == 0 && !tree->settings.write_back)
         return;
@@ -189,7 +188,7 @@ static kvg_err full_release_host(struct kvg_tree *tree, struct kvi_node *node,
         return KVG_OK;
     kvg_node_id anchor = node->id;
     for (; node != NULL; node = kvi_parent(tree, node)) {
-        struct kvi_part *part = &node->parts[slot];
+        struct kvi_part *part = kvi_part(node, slot);
         if (part->value[KVG_TIER_HOST].length == 0 && !tree->settings.write_back)
             return KVG_OK;
         if (dry_run && part->lock[KVG_TIER_HOST] == 0)

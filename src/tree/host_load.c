@@ -142,7 +142,7 @@ static void add_mapping(struct kvg_tree *tree, const struct kvg_tree_transfer *t
         for (size_t i = 0; i < transfer->node_count; i++) {
             const struct kvi_node *node = kvi_node_find(tree, transfer->nodes[i]);
             const struct kvi_value *value =
-                &node->parts[pass == 0 ? 0 : slot].value[KVG_TIER_DEVICE];
+                &kvi_part(node, pass == 0 ? 0 : slot)->value[KVG_TIER_DEVICE];
             actions->span_count += kvi_value_spans(
                 value, 0, value->length, actions->spans + actions->span_count);
         }
@@ -203,7 +203,7 @@ static kvg_err prepare_load(struct kvg_tree *tree, kvg_node_id anchor,
         spans += transfers[i].span_count + transfers[i].node_count;
         for (size_t n = 0; n < transfers[i].node_count; n++) {
             const struct kvi_node *node = kvi_node_find(tree, transfers[i].nodes[n]);
-            const struct kvi_value *full = &node->parts[0].value[KVG_TIER_DEVICE];
+            const struct kvi_value *full = &node->full.value[KVG_TIER_DEVICE];
             spans += kvi_value_span_count(full, 0, full->length);
         }
     }

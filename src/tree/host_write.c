@@ -22,7 +22,7 @@ void kvi_transfer_count(const struct kvg_tree *tree, const struct kvi_node *node
 {
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
         for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
-            const struct kvi_value *value = &node->parts[slot].value[tier];
+            const struct kvi_value *value = &kvi_part(node, slot)->value[tier];
             room->spans += kvi_value_span_count(value, 0, value->length);
         }
     }
@@ -44,7 +44,7 @@ void kvi_transfer_add(struct kvg_tree *tree, const struct kvi_node *node, uint32
     enum kvg_tier tier, struct kvg_tree_transfer *transfer)
 {
     struct kvg_actions *scratch = &tree->transfer_scratch;
-    const struct kvi_value *value = &node->parts[slot].value[tier];
+    const struct kvi_value *value = &kvi_part(node, slot)->value[tier];
     uint32_t count =
         kvi_value_spans(value, 0, value->length, scratch->spans + scratch->span_count);
 
@@ -167,15 +167,15 @@ static kvg_err commit_one(struct kvg_tree *tree, const struct kvg_tree_transfer 
 
     for (size_t i = 0; err == KVG_OK && i < transfer->node_count; i++) {
         struct kvi_node *node = kvi_node_find(tree, transfer->nodes[i]);
-        struct kvi_value *value = &node->parts[slot].value[KVG_TIER_HOST];
+        struct kvi_value *value = &kvi_part(node, slot)->value[KVG_TIER_HOST];
         uint32_t length = value_length(tree, node, slot);
         if (value->length == 0 &&
             kvi_value_make(tree, transfer->spans, transfer->span_count, at, length,
                 value) != KVG_OK) {
             while (i-- != 0)
-                kvi_value_clear(tree, &kvi_node_find(tree, transfer->nodes[i])
-                                           ->parts[slot]
-                                           .value[KVG_TIER_HOST]);
+                kvi_value_clear(
+                    tree, &kvi_part(kvi_node_find(tree, transfer->nodes[i]), slot)
+                               ->value[KVG_TIER_HOST]);
             return kvi_fail(error, KVG_ENOMEM, "write", "no memory for a value");
         }
         at += length;
@@ -197,9 +197,9 @@ kvg_err kvg_tree_write_commit(struct kvg_tree *tree,
         for (size_t done = 0; done < i; done++) {
             uint32_t slot = (uint32_t)tree->slot_of[transfers[done].component];
             for (size_t n = 0; n < transfers[done].node_count; n++)
-                kvi_value_clear(tree, &kvi_node_find(tree, transfers[done].nodes[n])
-                                           ->parts[slot]
-                                           .value[KVG_TIER_HOST]);
+                kvi_value_clear(
+                    tree, &kvi_part(kvi_node_find(tree, transfers[done].nodes[n]), slot)
+                               ->value[KVG_TIER_HOST]);
         }
         return err;
     }
@@ -346,11 +346,12 @@ static kvg_err add_host_leaf(struct kvg_tree *tree,
     struct kvi_node *leaf = kvi_node_new(tree);
     leaf->space = space;
     leaf->block = block;
+    leaf->tokens = block->tokens;
     leaf->page_keys = keys;
     leaf->length = rest;
     leaf->depth = walk->node->depth + rest;
     leaf->priority = walk->node->priority;
-    leaf->parts[0].value[KVG_TIER_HOST] = value;
+    leaf->full.value[KVG_TIER_HOST] = value;
     kvi_child_link(tree, walk->node, leaf);
     kvi_leaf_update(tree, leaf);
     kvi_leaf_update(tree, walk->node);

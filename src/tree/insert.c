@@ -294,7 +294,7 @@ static kvg_err walk(struct kvg_tree *tree, struct kvg_error *error)
     }
     uint32_t matched =
         kvi_node_match(tree, child, tokens, insert->key_units - insert->total);
-    const struct kvi_value *full = &child->parts[0].value[KVG_TIER_DEVICE];
+    const struct kvi_value *full = &child->full.value[KVG_TIER_DEVICE];
     uint64_t spans = kvi_insert_span_count(tree, insert->total, insert->total + matched);
     spans = spans * 4 + kvi_value_span_count(full, 0, full->length) + 8;
     if (spans > UINT32_MAX)
@@ -413,6 +413,7 @@ static kvg_err add_leaf(
     struct kvi_node *leaf = kvi_node_new(tree);
     leaf->space = parts.space;
     leaf->block = parts.block;
+    leaf->tokens = parts.block->tokens;
     leaf->page_keys = parts.keys;
     leaf->event_keys = parts.event_keys;
     leaf->length = units;

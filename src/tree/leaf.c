@@ -277,7 +277,7 @@ void kvi_leaf_pop(struct kvg_tree *tree, struct kvi_node *node)
         const struct kvi_node *next = kvi_node_at(tree, heap->entries[0].node);
         __builtin_prefetch(next);
         __builtin_prefetch(&next->page_keys);
-        __builtin_prefetch(next->parts);
+        __builtin_prefetch(&next->full.value);
     }
     node->flags |= KVI_NODE_POPPED;
     node->walk_next = tree->walks[0].popped;

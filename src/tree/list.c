@@ -13,14 +13,14 @@
 static struct kvi_link *link_of(
     const struct kvg_tree *tree, kvi_ref ref, uint32_t slot, enum kvg_tier tier)
 {
-    return &kvi_node_at(tree, ref)->parts[slot].link[tier];
+    return &kvi_aux(kvi_node_at(tree, ref), slot)->link[tier];
 }
 
 void kvi_list_add_newest(
     struct kvg_tree *tree, uint32_t slot, enum kvg_tier tier, struct kvi_node *node)
 {
     struct kvi_list *list = &tree->lists[slot][tier];
-    struct kvi_part *part = &node->parts[slot];
+    struct kvi_aux *part = kvi_aux(node, slot);
     kvi_ref ref = kvi_ref_of(node);
 
     KVI_ASSERT(!part->listed[tier]);
@@ -38,8 +38,8 @@ void kvi_list_add_after(struct kvg_tree *tree, uint32_t slot, enum kvg_tier tier
     struct kvi_node *newer, struct kvi_node *node)
 {
     struct kvi_list *list = &tree->lists[slot][tier];
-    struct kvi_part *part = &node->parts[slot];
-    struct kvi_part *before = &newer->parts[slot];
+    struct kvi_aux *part = kvi_aux(node, slot);
+    struct kvi_aux *before = kvi_aux(newer, slot);
     kvi_ref ref = kvi_ref_of(node);
 
     KVI_ASSERT(!part->listed[tier] && before->listed[tier]);
@@ -57,7 +57,7 @@ void kvi_list_remove(
     struct kvg_tree *tree, uint32_t slot, enum kvg_tier tier, struct kvi_node *node)
 {
     struct kvi_list *list = &tree->lists[slot][tier];
-    struct kvi_part *part = &node->parts[slot];
+    struct kvi_aux *part = kvi_aux(node, slot);
     struct kvi_link link = part->link[tier];
 
     KVI_ASSERT(part->listed[tier]);
@@ -77,7 +77,7 @@ void kvi_list_remove(
 void kvi_list_drop(
     struct kvg_tree *tree, uint32_t slot, enum kvg_tier tier, struct kvi_node *node)
 {
-    if (node->parts[slot].listed[tier])
+    if (kvi_listed(node, slot, tier))
         kvi_list_remove(tree, slot, tier, node);
 }
 
@@ -93,8 +93,8 @@ void kvi_list_touch(
 struct kvi_node *kvi_list_unlocked(
     const struct kvg_tree *tree, uint32_t slot, enum kvg_tier tier, struct kvi_node *node)
 {
-    while (node != NULL && node->parts[slot].lock[tier] != 0)
-        node = kvi_node_or_null(tree, node->parts[slot].link[tier].newer);
+    while (node != NULL && kvi_part(node, slot)->lock[tier] != 0)
+        node = kvi_node_or_null(tree, kvi_aux(node, slot)->link[tier].newer);
     return node;
 }
 
@@ -106,11 +106,11 @@ void kvi_list_touch_window(
 
     for (; !kvi_is_root(node) && covered < window; node = kvi_parent(tree, node)) {
         covered += node->length;
-        if (!node->parts[slot].listed[KVG_TIER_DEVICE])
+        if (!kvi_listed(node, slot, KVG_TIER_DEVICE))
             continue;
         if (previous == NULL) {
             kvi_list_touch(tree, slot, KVG_TIER_DEVICE, node);
-        } else if (previous->parts[slot].link[KVG_TIER_DEVICE].older !=
+        } else if (kvi_aux(previous, slot)->link[KVG_TIER_DEVICE].older !=
                    kvi_ref_of(node)) {
             kvi_list_remove(tree, slot, KVG_TIER_DEVICE, node);
             kvi_list_add_after(tree, slot, KVG_TIER_DEVICE, previous, node);

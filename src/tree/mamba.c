@@ -20,7 +20,7 @@ static bool mamba_usable(const struct kvg_tree *tree, const struct kvi_node *nod
 static void mamba_refresh_match(
     struct kvg_tree *tree, struct kvi_node *best, uint32_t slot)
 {
-    if (kvi_has(best, slot, KVG_TIER_DEVICE) && best->parts[slot].listed[KVG_TIER_DEVICE])
+    if (kvi_has(best, slot, KVG_TIER_DEVICE) && kvi_listed(best, slot, KVG_TIER_DEVICE))
         kvi_list_touch(tree, slot, KVG_TIER_DEVICE, best);
 }
 
@@ -137,7 +137,7 @@ static kvg_err mamba_release(struct kvg_tree *tree, struct kvi_node *node, uint3
     if (kvi_is_root(node))
         return KVG_OK;
     if (dry_run) {
-        if (node->parts[slot].lock[KVG_TIER_DEVICE] == 0)
+        if (kvi_part(node, slot)->lock[KVG_TIER_DEVICE] == 0)
             return kvi_fail_node(error, KVG_ESTATE, "receipt",
                 "Mamba release hit lock_ref=0 on node ", node->id, "");
         return KVG_OK;
@@ -153,7 +153,7 @@ static void mamba_acquire_host(struct kvg_tree *tree, struct kvi_node *node,
     (void)receipt;
     if (kvi_is_root(node))
         return;
-    if (node->parts[slot].lock[KVG_TIER_HOST] == 0)
+    if (kvi_part(node, slot)->lock[KVG_TIER_HOST] == 0)
         kvi_list_drop(tree, slot, KVG_TIER_HOST, node);
     kvi_lock_up(tree, node, slot, KVG_TIER_HOST);
     kvi_leaf_update(tree, node);
@@ -167,15 +167,15 @@ static kvg_err mamba_release_host(struct kvg_tree *tree, struct kvi_node *node,
     if (kvi_is_root(node))
         return KVG_OK;
     if (dry_run) {
-        if (node->parts[slot].lock[KVG_TIER_HOST] == 0)
+        if (kvi_part(node, slot)->lock[KVG_TIER_HOST] == 0)
             return kvi_fail_node(error, KVG_ESTATE, "receipt",
                 "Mamba release hit host_lock_ref=0 on node ", node->id, "");
         return KVG_OK;
     }
     kvi_lock_down(tree, node, slot, KVG_TIER_HOST);
-    if (node->parts[slot].lock[KVG_TIER_HOST] == 0) {
+    if (kvi_part(node, slot)->lock[KVG_TIER_HOST] == 0) {
         if (kvi_has(node, slot, KVG_TIER_HOST) && !kvi_has(node, slot, KVG_TIER_DEVICE) &&
-            !node->parts[slot].listed[KVG_TIER_HOST])
+            !kvi_listed(node, slot, KVG_TIER_HOST))
             kvi_list_add_newest(tree, slot, KVG_TIER_HOST, node);
         kvi_leaf_update(tree, node);
     }

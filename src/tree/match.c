@@ -81,7 +81,7 @@ static bool all_usable(const struct kvg_tree *tree, const struct kvi_node *node,
 
 static kvg_err visit(struct kvg_tree *tree, struct walk *walk, struct kvi_node *node)
 {
-    struct kvi_value *full = &node->parts[0].value[KVG_TIER_DEVICE];
+    struct kvi_value *full = &node->full.value[KVG_TIER_DEVICE];
 
     if (full->length != 0) {
         if (gather(tree, full, full->length) != KVG_OK)
@@ -117,7 +117,7 @@ static kvg_err walk_down(struct kvg_tree *tree, struct walk *walk,
             kvi_node_match(tree, child, key->tokens + offset, units - offset);
         bool whole = matched == child->length;
         if (!whole) {
-            const struct kvi_value *full = &child->parts[0].value[KVG_TIER_DEVICE];
+            const struct kvi_value *full = &child->full.value[KVG_TIER_DEVICE];
             if (kvi_actions_reserve(actions, 1, 0, 0) != KVG_OK ||
                 room_for_spans(tree, kvi_value_span_count(full, 0, full->length)) !=
                     KVG_OK)
@@ -263,7 +263,7 @@ kvg_err kvg_tree_collect_full_device(struct kvg_tree *tree, kvg_node_id from,
     tree->match_span_count = 0;
     for (struct kvi_node *n = path_from_top(tree, deep, anchor); n != NULL;
          n = kvi_node_or_null(tree, n->path_next)) {
-        struct kvi_value *full = &n->parts[0].value[KVG_TIER_DEVICE];
+        struct kvi_value *full = &n->full.value[KVG_TIER_DEVICE];
         if (gather(tree, full, full->length) != KVG_OK)
             return kvi_fail(error, KVG_ENOMEM, "collect", "no memory for spans");
     }

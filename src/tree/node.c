@@ -5,7 +5,7 @@
  *
  * The arena hands out nodes from chunks of KVI_CHUNK_NODES that never move and are given back
  * only with the tree.  A node is `node_bytes` wide: the parts of exactly this tree's components
- * follow the common fields.
+ * other than FULL follow the common fields.
  *
  * The child table finds a child by (parent, namespace, first page).  Linear probing at a load of
  * at most 0.7; removal shifts back, so there are no graves:
@@ -194,7 +194,7 @@ void kvi_node_free(struct kvg_tree *tree, struct kvi_node *node)
     kvi_duplicate_forget(tree, node);
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
         for (int tier = 0; tier < KVG_TIER_COUNT; tier++)
-            kvi_value_clear(tree, &node->parts[slot].value[tier]);
+            kvi_value_clear(tree, &kvi_part(node, slot)->value[tier]);
     }
     kvi_block_drop(tree, node->block);
     kvi_keys_drop(tree, node->page_keys);
@@ -272,13 +272,15 @@ void kvi_blocks_trim(struct kvg_tree *tree, const struct kvi_node *dead)
     uint32_t pages = last->page_key_start + last->length / tree->options.page_size;
 
     if (block != NULL && last->block == block &&
-        dead->token_start * UINT64_C(2) < block->capacity) {
-        uint32_t used = last->token_start + kvi_tokens_for(tree, last->length);
+        (uint64_t)(dead->tokens - block->tokens) * 2 < block->capacity) {
+        uint32_t used =
+            (uint32_t)(last->tokens - block->tokens) + kvi_tokens_for(tree, last->length);
         struct kvi_block *cut = kvi_block_make(tree, block->tokens, used);
         if (cut != NULL) {
             cut->refs = 0;
             for (struct kvi_node *n = last; n != NULL && n->block == block;
                  n = kvi_parent(tree, n)) {
+                n->tokens = cut->tokens + (n->tokens - block->tokens);
                 n->block = cut;
                 cut->refs++;
                 block->refs--; /* The dead one still holds it. */
@@ -358,7 +360,7 @@ struct kvi_node *kvi_child_find(const struct kvg_tree *tree,
         if (parent->first_child == 0)
             return NULL;
         struct kvi_node *only = kvi_node_at(tree, parent->first_child);
-        __builtin_prefetch(&only->parts[0].value);
+        __builtin_prefetch(&only->full.value);
         return first_page_equals(tree, only, space, tokens) ? only : NULL;
     }
     kvi_ref ref = kvi_ref_of(parent);
@@ -368,7 +370,7 @@ struct kvi_node *kvi_child_find(const struct kvg_tree *tree,
         if (tree->children[at].hash != hash)
             continue;
         struct kvi_node *node = kvi_node_at(tree, tree->children[at].node);
-        __builtin_prefetch(&node->parts[0].value);
+        __builtin_prefetch(&node->full.value);
         if (node->parent == parent && first_page_equals(tree, node, space, tokens))
             return node;
     }
@@ -522,9 +524,9 @@ static void split_views(
 
     prefix->block = child->block;
     prefix->block->refs++;
-    prefix->token_start = child->token_start;
+    prefix->tokens = child->tokens;
     prefix->length = at;
-    child->token_start += at;
+    child->tokens += at;
     child->length -= at;
     prefix->depth = child->depth - child->length;
     if (child->page_keys != NULL) {
@@ -547,13 +549,13 @@ static void split_parts(
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
         tree->components[slot]->split(tree, prefix, child, slot, at);
         for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
-            if (prefix->parts[slot].lock[tier] != 0)
+            if (kvi_part(prefix, slot)->lock[tier] != 0)
                 prefix->locked_parts[tier]++;
         }
     }
     for (uint32_t slot = 1; slot < tree->part_count; slot++) {
         if (kvi_has(prefix, slot, KVG_TIER_DEVICE) &&
-            !prefix->parts[slot].listed[KVG_TIER_DEVICE])
+            !kvi_listed(prefix, slot, KVG_TIER_DEVICE))
             kvi_list_add_after(tree, slot, KVG_TIER_DEVICE, child, prefix);
     }
 }

@@ -68,14 +68,14 @@ static void swa_finalize_match(struct kvg_tree *tree, const struct kvi_node *bes
 static bool belongs_in_host_list(const struct kvi_node *node, uint32_t slot)
 {
     return kvi_has(node, slot, KVG_TIER_HOST) && !kvi_has(node, slot, KVG_TIER_DEVICE) &&
-           node->parts[slot].lock[KVG_TIER_HOST] == 0;
+           kvi_part(node, slot)->lock[KVG_TIER_HOST] == 0;
 }
 
 static void swa_split(struct kvg_tree *tree, struct kvi_node *prefix,
     struct kvi_node *child, uint32_t slot, uint32_t at)
 {
-    struct kvi_part *old = &child->parts[slot];
-    struct kvi_part *new = &prefix->parts[slot];
+    struct kvi_part *old = kvi_part(child, slot);
+    struct kvi_part *new = kvi_part(prefix, slot);
 
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
         kvi_value_split(tree, &old->value[tier], at, &new->value[tier]);
@@ -84,12 +84,12 @@ static void swa_split(struct kvg_tree *tree, struct kvi_node *prefix,
         old->uuid[tier] = 0;
     }
     if (belongs_in_host_list(prefix, slot)) {
-        if (old->listed[KVG_TIER_HOST])
+        if (kvi_listed(child, slot, KVG_TIER_HOST))
             kvi_list_add_after(tree, slot, KVG_TIER_HOST, child, prefix);
         else
             kvi_list_add_newest(tree, slot, KVG_TIER_HOST, prefix);
     }
-    if (belongs_in_host_list(child, slot) && !old->listed[KVG_TIER_HOST])
+    if (belongs_in_host_list(child, slot) && !kvi_listed(child, slot, KVG_TIER_HOST))
         kvi_list_add_newest(tree, slot, KVG_TIER_HOST, child);
 }
 
@@ -107,7 +107,7 @@ static kvg_err check_cursor(
 static void publish(struct kvg_tree *tree, const struct kvi_node *node)
 {
     struct kvg_actions *pending = &tree->insert.pending;
-    const struct kvi_value *full = &node->parts[0].value[KVG_TIER_DEVICE];
+    const struct kvi_value *full = &node->full.value[KVG_TIER_DEVICE];
     struct kvg_action *action = kvi_actions_add(pending, KVG_ACTION_SWA_REBUILD);
 
     action->component = KVG_COMPONENT_SWA;
@@ -117,7 +117,7 @@ static void publish(struct kvg_tree *tree, const struct kvi_node *node)
 
 static uint32_t full_span_count(const struct kvi_node *node)
 {
-    const struct kvi_value *full = &node->parts[0].value[KVG_TIER_DEVICE];
+    const struct kvi_value *full = &node->full.value[KVG_TIER_DEVICE];
 
     return kvi_value_span_count(full, 0, full->length);
 }
@@ -146,7 +146,7 @@ static kvg_err swa_overlap(struct kvg_tree *tree, struct kvi_node **node, uint32
     err = kvi_insert_reserve(tree, 3, spans, 1, error);
     if (err != KVG_OK)
         return err;
-    bool locked = (*node)->parts[0].lock[KVG_TIER_DEVICE] != 0;
+    bool locked = (*node)->full.lock[KVG_TIER_DEVICE] != 0;
     if (!locked &&
         kvi_insert_value(tree, live, (uint32_t)(end - live), &incoming) != KVG_OK)
         return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for a value");
@@ -154,7 +154,7 @@ static kvg_err swa_overlap(struct kvg_tree *tree, struct kvi_node **node, uint32
     if (live > start)
         kvi_node_split(tree, *node, (uint32_t)(live - start), pending);
     kvi_insert_adopt(tree, slot, live, end);
-    struct kvi_value *full = &(*node)->parts[0].value[KVG_TIER_DEVICE];
+    struct kvi_value *full = &(*node)->full.value[KVG_TIER_DEVICE];
     if (locked) {
         struct kvg_action *action =
             kvi_actions_add(pending, KVG_ACTION_RECOVER_SWA_WITH_LOCKED_FULL);
@@ -251,7 +251,7 @@ static uint64_t acquire_segment(
     uint64_t covered = 0;
 
     for (; !kvi_is_root(node); node = node->parent) {
-        struct kvi_part *part = &node->parts[slot];
+        struct kvi_part *part = kvi_part(node, slot);
         if (tier == KVG_TIER_HOST && part->lock[tier] == 0)
             kvi_list_drop(tree, slot, tier, node);
         kvi_lock_up(tree, node, slot, tier);
@@ -272,10 +272,10 @@ static void release_one(
     struct kvg_tree *tree, struct kvi_node *node, uint32_t slot, enum kvg_tier tier)
 {
     kvi_lock_down(tree, node, slot, tier);
-    if (node->parts[slot].lock[tier] != 0)
+    if (kvi_part(node, slot)->lock[tier] != 0)
         return;
     if (tier == KVG_TIER_HOST && belongs_in_host_list(node, slot) &&
-        !node->parts[slot].listed[tier])
+        !kvi_listed(node, slot, tier))
         kvi_list_add_newest(tree, slot, tier, node);
     kvi_leaf_update(tree, node);
 }
@@ -306,7 +306,7 @@ static kvg_err check_release(const struct kvi_node *node, uint32_t slot,
     if ((known & KVG_COMPONENT_BIT(KVG_COMPONENT_SWA)) == 0)
         return no_boundary(error);
     for (; !kvi_is_root(node); node = node->parent) {
-        const struct kvi_part *part = &node->parts[slot];
+        const struct kvi_part *part = kvi_part(node, slot);
         if (part->lock[tier] == 0)
             return kvi_fail_node(error, KVG_ESTATE, "receipt", sentence, node->id, "");
         if (boundary != 0 && part->uuid[tier] == boundary)
@@ -320,7 +320,7 @@ static void release_segment(struct kvg_tree *tree, struct kvi_node *node, uint32
 {
     for (; !kvi_is_root(node); node = node->parent) {
         release_one(tree, node, slot, tier);
-        if (boundary != 0 && node->parts[slot].uuid[tier] == boundary)
+        if (boundary != 0 && kvi_part(node, slot)->uuid[tier] == boundary)
             break;
     }
 }
@@ -358,7 +358,7 @@ static kvg_err swa_release_host(struct kvg_tree *tree, struct kvi_node *node,
 void kvi_swa_evict_device(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
     struct kvg_actions *actions)
 {
-    const struct kvi_value *full = &node->parts[0].value[KVG_TIER_DEVICE];
+    const struct kvi_value *full = &node->full.value[KVG_TIER_DEVICE];
     struct kvi_value gone;
 
     struct kvg_action *action =
@@ -369,7 +369,7 @@ void kvi_swa_evict_device(struct kvg_tree *tree, struct kvi_node *node, uint32_t
     kvi_list_drop(tree, slot, KVG_TIER_DEVICE, node);
     kvi_device_value_take(tree, node, slot, &gone);
     kvi_value_clear(tree, &gone);
-    if (belongs_in_host_list(node, slot) && !node->parts[slot].listed[KVG_TIER_HOST])
+    if (belongs_in_host_list(node, slot) && !kvi_listed(node, slot, KVG_TIER_HOST))
         kvi_list_add_newest(tree, slot, KVG_TIER_HOST, node);
 }
 
@@ -391,11 +391,11 @@ kvg_err kvi_swa_release_window(struct kvg_tree *tree, struct kvi_node *node,
         return kvi_fail(error, KVG_ENOMEM, "unlock", "no memory for an action");
     for (; !kvi_is_root(node); node = node->parent) {
         release_one(tree, node, slot, KVG_TIER_DEVICE);
-        if (node->parts[slot].lock[KVG_TIER_DEVICE] == 0 &&
+        if (kvi_part(node, slot)->lock[KVG_TIER_DEVICE] == 0 &&
             kvi_has(node, slot, KVG_TIER_DEVICE) &&
             (node->flags & KVI_NODE_DEVICE_LEAF) != 0)
             kvi_swa_evict_device(tree, node, slot, actions);
-        if (boundary != 0 && node->parts[slot].uuid[KVG_TIER_DEVICE] == boundary)
+        if (boundary != 0 && kvi_part(node, slot)->uuid[KVG_TIER_DEVICE] == boundary)
             break;
     }
     return KVG_OK;

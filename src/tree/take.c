@@ -23,12 +23,12 @@
 /* Spans that a node's values have, on both tiers; SWA's device free is named by FULL spans. */
 static uint64_t spans_of(const struct kvg_tree *tree, const struct kvi_node *node)
 {
-    const struct kvi_value *full = &node->parts[0].value[KVG_TIER_DEVICE];
+    const struct kvi_value *full = &node->full.value[KVG_TIER_DEVICE];
     uint64_t spans = kvi_value_span_count(full, 0, full->length);
 
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
         for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
-            const struct kvi_value *value = &node->parts[slot].value[tier];
+            const struct kvi_value *value = &kvi_part(node, slot)->value[tier];
             spans += kvi_value_span_count(value, 0, value->length);
         }
     }
@@ -55,7 +55,7 @@ kvg_err kvi_evict_reserve(struct kvg_tree *tree, struct kvi_node *node,
 static void add_free(struct kvg_tree *tree, const struct kvi_node *node, uint32_t slot,
     enum kvg_tier tier, struct kvg_actions *actions)
 {
-    const struct kvi_value *value = &node->parts[slot].value[tier];
+    const struct kvi_value *value = &kvi_part(node, slot)->value[tier];
     struct kvg_action *action = kvi_actions_add(
         actions, tier == KVG_TIER_DEVICE ? KVG_ACTION_FREE_COMPONENT_DEVICE
                                          : KVG_ACTION_FREE_COMPONENT_HOST);
@@ -81,15 +81,15 @@ static void take_device(struct kvg_tree *tree, struct kvi_node *node, uint32_t s
     kvi_device_value_take(tree, node, slot, &gone);
     kvi_value_clear(tree, &gone);
     if (kvi_has(node, slot, KVG_TIER_HOST) &&
-        node->parts[slot].lock[KVG_TIER_HOST] == 0 &&
-        !node->parts[slot].listed[KVG_TIER_HOST])
+        kvi_part(node, slot)->lock[KVG_TIER_HOST] == 0 &&
+        !kvi_listed(node, slot, KVG_TIER_HOST))
         kvi_list_add_newest(tree, slot, KVG_TIER_HOST, node);
 }
 
 void kvi_take_part(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
     enum kvg_tier tier, struct kvg_actions *actions, struct kvg_tree_evicted *out)
 {
-    struct kvi_value *value = &node->parts[slot].value[tier];
+    struct kvi_value *value = &kvi_part(node, slot)->value[tier];
 
     if (value->length == 0)
         return;
@@ -139,7 +139,7 @@ kvg_err kvi_cascade_check(const struct kvg_tree *tree, const struct kvi_node *no
         const struct kvi_component *component = tree->components[other];
         if (is_reached(tree, node, slot, other, tier) &&
             component->internal_rank < tree->components[slot]->internal_rank &&
-            node->parts[other].lock[tier] != 0)
+            kvi_part(node, other)->lock[tier] != 0)
             return kvi_fail_node(error, KVG_ESTATE, "evict",
                 "the cascade meets a locked component on node ", node->id, "");
     }
@@ -153,7 +153,7 @@ void kvi_take_with_cascade(struct kvg_tree *tree, struct kvi_node *node, uint32_
 
     for (uint32_t other = 0; other < tree->part_count; other++)
         reached[other] = is_reached(tree, node, slot, other, tier) &&
-                         node->parts[other].lock[tier] == 0;
+                         kvi_part(node, other)->lock[tier] == 0;
     kvi_take_part(tree, node, slot, tier, actions, out);
     for (uint32_t other = 0; other < tree->part_count; other++) {
         if (reached[other])

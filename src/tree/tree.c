@@ -155,8 +155,8 @@ static void set_up(struct kvg_tree *tree)
     tree->page_tokens = options->page_size + (tree->eagle ? 1u : 0u);
     tree->rank_can_fall =
         options->policy == KVG_POLICY_MRU || options->policy == KVG_POLICY_TLRU;
-    bytes =
-        (uint32_t)(sizeof(struct kvi_node) + tree->part_count * sizeof(struct kvi_part));
+    bytes = (uint32_t)(sizeof(struct kvi_node) +
+                       (tree->part_count - 1) * sizeof(struct kvi_aux));
     tree->node_bytes = (bytes + 63) & ~63u;
     tree->next_number = 1;
     tree->settings.write_through_hits = 256;
@@ -170,7 +170,7 @@ static void plant_root(struct kvg_tree *tree)
     root->flags = KVI_NODE_ROOT;
     root->priority = -INT64_MAX;
     for (uint32_t slot = 0; slot < tree->part_count; slot++)
-        root->parts[slot].lock[KVG_TIER_DEVICE] = 1;
+        kvi_part(root, slot)->lock[KVG_TIER_DEVICE] = 1;
     root->locked_parts[KVG_TIER_DEVICE] = (uint8_t)tree->part_count;
     tree->root = kvi_ref_of(root);
 }
@@ -354,9 +354,9 @@ kvg_err kvg_tree_node_get(
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
         uint32_t component = tree->components[slot]->type;
         for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
-            out->value_length[component][tier] = node->parts[slot].value[tier].length;
-            out->lock_count[component][tier] = node->parts[slot].lock[tier];
-            out->listed[component][tier] = node->parts[slot].listed[tier] != 0;
+            out->value_length[component][tier] = kvi_part(node, slot)->value[tier].length;
+            out->lock_count[component][tier] = kvi_part(node, slot)->lock[tier];
+            out->listed[component][tier] = kvi_listed(node, slot, tier);
         }
     }
     return KVG_OK;
@@ -392,7 +392,7 @@ size_t kvg_tree_node_value(const struct kvg_tree *tree, kvg_node_id id,
     if (node == NULL || component >= KVG_COMPONENT_MAX || tree->slot_of[component] < 0)
         return 0;
     const struct kvi_value *value =
-        &node->parts[(uint32_t)tree->slot_of[component]].value[tier];
+        &kvi_part(node, (uint32_t)tree->slot_of[component])->value[tier];
     uint32_t count = kvi_value_span_count(value, 0, value->length);
     uint32_t position = 0;
     for (size_t i = 0; i < span_max && position < value->length; i++) {
@@ -434,9 +434,10 @@ kvg_node_id kvg_tree_list_next(
 {
     const struct kvi_node *node = kvi_node_find(tree, id);
 
-    if (node == NULL || component >= KVG_COMPONENT_MAX || tree->slot_of[component] < 0)
+    if (node == NULL || component >= KVG_COMPONENT_MAX || tree->slot_of[component] <= 0)
         return KVG_NODE_NONE;
-    return id_of(tree, node->parts[(uint32_t)tree->slot_of[component]].link[tier].older);
+    return id_of(
+        tree, kvi_aux(node, (uint32_t)tree->slot_of[component])->link[tier].older);
 }
 
 uint64_t kvg_tree_evictable(const struct kvg_tree *tree, uint32_t component)

@@ -11,9 +11,9 @@
  *
  *     arena   chunk 0: [ - ][root][ A ][ B ] ...   chunk 1: [ . ] ...
  *
- *     node    hot line: id, key view, links, counters, last access
- *             cold: creation, hits, pending ids, page keys, heap places
- *             parts[0] FULL | parts[1] SWA | parts[2] MAMBA   (the tree's own, in its order)
+ *     node    line 1: id, parent, key view, counters, last access, FULL's locks
+ *             line 2: FULL's values                   line 3 and 4: what is needed less often
+ *             then, where the tree has them: SWA | MAMBA
  *
  * Tokens, page keys and values are *views* into counted blocks, so that a split copies nothing:
  *
@@ -137,12 +137,17 @@ struct kvi_link {
 
 /* One component of one node. */
 struct kvi_part {
-    struct kvi_value value[KVG_TIER_COUNT];
     uint32_t lock[KVG_TIER_COUNT];
-    struct kvi_link link[KVG_TIER_COUNT];
+    struct kvi_value value[KVG_TIER_COUNT];
     uint64_t uuid[KVG_TIER_COUNT]; /* Boundary stamp of segment locks; 0: none. */
+};
+
+/* One that keeps recency lists, which FULL does not. */
+struct kvi_aux {
+    struct kvi_part part;
+    struct kvi_link link[KVG_TIER_COUNT];
     uint8_t listed[KVG_TIER_COUNT];
-    uint8_t unused[2];
+    uint8_t unused[6];
 };
 
 enum kvi_node_flag {
@@ -156,38 +161,43 @@ enum kvi_node_flag {
 };
 
 struct kvi_node {
-    /* Hot, one cache line: what match, lock and leaf tests read. */
+    /* First line, with FULL's lock counts: what a match, a lock and a leaf test read. */
     uint64_t id; /* 0: free. */
-    struct kvi_block *block;
-    uint32_t token_start; /* In the block. */
-    uint32_t length;      /* Units; with pairs there is one token more. */
     struct kvi_node *parent;
-    kvi_ref first_child, next_sibling;
-    uint32_t child_count;
+    const uint32_t *tokens; /* In the block. */
+    uint64_t last_access;
+    uint32_t length;             /* Units; with pairs there is one token more. */
     uint32_t device_child_count; /* Children with a FULL device value. */
+    kvi_ref first_child;
+    uint32_t child_count;
     uint16_t flags;
     uint8_t locked_parts[KVG_TIER_COUNT]; /* Parts with a lock, by tier. */
     uint32_t space;
-    uint64_t last_access;
 
-    /* Cold. */
-    uint64_t creation;
-    int64_t priority;
-    kvg_node_id pending_write, pending_load;
-    struct kvi_keys *page_keys, *event_keys;
-    uint32_t page_key_start, event_key_start; /* In pages. */
+    struct kvi_part full; /* Its device value begins the second line. */
+
+    /* What eviction and insertion read, then what is seldom needed. */
+    struct kvi_block *block;
+    uint32_t hash;  /* In the child table. */
+    uint32_t depth; /* Units from the root to the node's end. */
+    uint32_t hits;
     uint32_t heap_place[KVG_TIER_COUNT];
-    kvi_ref last_child, previous_sibling;
-    uint32_t hash;     /* In the child table. */
+    kvi_ref next_sibling, previous_sibling, last_child;
     kvi_ref walk_next; /* In the list of nodes that a device walk took out. */
     kvi_ref path_next; /* Scratch: the next node down a path. */
-    uint32_t depth;    /* Units from the root to the node's end. */
+    struct kvi_keys *page_keys, *event_keys;
+    uint32_t page_key_start, event_key_start; /* In pages. */
+    kvg_node_id pending_write, pending_load;
+    uint64_t creation;
+    int64_t priority;
     uint32_t history;
-    uint32_t hits;
     kvi_ref duplicate_next, duplicate_previous;
 
-    struct kvi_part parts[];
+    struct kvi_aux aux[]; /* SWA, MAMBA: those that this tree has, in this order. */
 };
+
+_Static_assert(offsetof(struct kvi_node, full.value) == 64,
+    "a lock walk reads one line a node, and FULL's device value begins the next");
 
 /* ---- Leaves, lists, namespaces, buffers ---------------------------------------------------- */
 
@@ -425,9 +435,30 @@ static inline bool kvi_is_root(const struct kvi_node *node)
     return (node->flags & KVI_NODE_ROOT) != 0;
 }
 
+/* Constness is the caller's business. */
+static inline struct kvi_part *kvi_part(const struct kvi_node *node, uint32_t slot)
+{
+    const struct kvi_part *part = slot == 0 ? &node->full : &node->aux[slot - 1].part;
+
+    return (struct kvi_part *)(uintptr_t)part;
+}
+
+/* Of another component than FULL. */
+static inline struct kvi_aux *kvi_aux(const struct kvi_node *node, uint32_t slot)
+{
+    KVI_DCHECK(slot != 0);
+    return (struct kvi_aux *)(uintptr_t)&node->aux[slot - 1];
+}
+
+static inline bool kvi_listed(
+    const struct kvi_node *node, uint32_t slot, enum kvg_tier tier)
+{
+    return slot != 0 && node->aux[slot - 1].listed[tier] != 0;
+}
+
 static inline bool kvi_has(const struct kvi_node *node, uint32_t slot, enum kvg_tier tier)
 {
-    return node->parts[slot].value[tier].length != 0;
+    return kvi_part(node, slot)->value[tier].length != 0;
 }
 
 /* The part's slots are there, but a load has yet to fill them (withdraw.c). */
@@ -468,7 +499,7 @@ static inline uint32_t kvi_tokens_for(const struct kvg_tree *tree, uint32_t unit
 }
 static inline const uint32_t *kvi_node_tokens(const struct kvi_node *node)
 {
-    return node->block->tokens + node->token_start;
+    return node->tokens;
 }
 
 /* NULL if there is no such node. */
@@ -659,7 +690,7 @@ void kvi_device_value_take(
 static inline uint64_t kvi_lock_up(
     struct kvg_tree *tree, struct kvi_node *node, uint32_t slot, enum kvg_tier tier)
 {
-    struct kvi_part *part = &node->parts[slot];
+    struct kvi_part *part = kvi_part(node, slot);
 
     if (part->lock[tier]++ != 0)
         return 0;
@@ -675,7 +706,7 @@ static inline uint64_t kvi_lock_up(
 static inline uint64_t kvi_lock_down(
     struct kvg_tree *tree, struct kvi_node *node, uint32_t slot, enum kvg_tier tier)
 {
-    struct kvi_part *part = &node->parts[slot];
+    struct kvi_part *part = kvi_part(node, slot);
 
     KVI_ASSERT(part->lock[tier] != 0);
     if (--part->lock[tier] != 0)

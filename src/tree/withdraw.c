@@ -108,13 +108,13 @@ struct need {
 static void add_need(
     const struct kvg_tree *tree, const struct kvi_node *node, struct need *need)
 {
-    const struct kvi_value *full = &node->parts[0].value[KVG_TIER_DEVICE];
+    const struct kvi_value *full = &node->full.value[KVG_TIER_DEVICE];
 
     need->units += node->length;
     need->spans += kvi_value_span_count(full, 0, full->length);
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
         for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
-            const struct kvi_value *value = &node->parts[slot].value[tier];
+            const struct kvi_value *value = &kvi_part(node, slot)->value[tier];
             need->spans += kvi_value_span_count(value, 0, value->length);
             need->items += value->length != 0;
         }

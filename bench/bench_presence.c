@@ -2,7 +2,8 @@
  * SPDX-FileCopyrightText: The kvgraft authors */
 
 /* The presence index with ten million pages in it (--quick: one million): look-ups against the
- * page keys they need, memory a page as it grows, events a second, readers while the writer runs.
+ * page keys they need, memory a page as it grows, events a second, readers while the writer runs,
+ * dump and load.
  *
  * Everything goes through the public functions: object keys as text in, page keys as bytes in.
  */
@@ -536,6 +537,105 @@ static void measure_readers(struct kvb_table *table, struct world *world)
     free(reading.latencies);
 }
 
+/* Dump and load ------------------------------------------------------------------------------ */
+
+struct dump {
+    unsigned char *bytes;
+    size_t end;
+    size_t room;
+    size_t at;
+};
+
+static bool write_dump(void *context, const void *bytes, size_t byte_count)
+{
+    struct dump *dump = context;
+
+    if (dump->end + byte_count > dump->room) {
+        dump->room = (dump->end + byte_count) * 2;
+        dump->bytes = realloc(dump->bytes, dump->room);
+        must(dump->bytes != NULL, "no memory");
+    }
+    memcpy(dump->bytes + dump->end, bytes, byte_count);
+    dump->end += byte_count;
+    return true;
+}
+
+static bool read_dump(void *context, void *bytes, size_t byte_max, size_t *got)
+{
+    struct dump *dump = context;
+    size_t left = dump->end - dump->at;
+
+    *got = byte_max < left ? byte_max : left;
+    memcpy(bytes, dump->bytes + dump->at, *got);
+    dump->at += *got;
+    return true;
+}
+
+/* What a load cannot do without: each byte read, and its checksum, 4 KiB at a time. */
+static double read_and_checksum_ns(struct dump *dump)
+{
+    uint64_t began = kvb_now_ns();
+    unsigned char block[4096];
+    uint8_t digest[32];
+    size_t got = 1;
+
+    for (dump->at = 0; got > 0;) {
+        (void)read_dump(dump, block, sizeof(block), &got);
+        kvg_sha256(block, got, digest);
+        kvb_keep(digest);
+    }
+    dump->at = 0;
+    return (double)(kvb_now_ns() - began);
+}
+
+static void measure_dump(struct kvb_table *table, struct world *world)
+{
+    struct kvg_presence_options options = {.struct_bytes = sizeof(options),
+        .memory_bytes_max = (size_t)2 << 30,
+        .seed = 0xface};
+    struct kvg_presence_stats before = stats_of(world);
+    double pages = (double)before.pages;
+    struct kvg_presence_stats after;
+    struct kvg_presence *copy;
+    struct dump dump = {0};
+    uint64_t began = kvb_now_ns();
+    double floor_ns;
+    double took;
+    char note[120];
+
+    must(kvg_presence_dump(world->index, write_dump, &dump) == KVG_OK, "no dump");
+    took = (double)(kvb_now_ns() - began);
+    floor_ns = read_and_checksum_ns(&dump);
+    kvb_row(table, &(struct kvb_row){.what = "dump, a page",
+                       .figure = took / pages,
+                       .unit = "ns",
+                       .floor = floor_ns / pages,
+                       .floor_is = "the checksum over the dump's bytes"});
+    must(kvg_presence_new(kvg_alloc_default(), &options, NULL, &copy) == KVG_OK,
+        "no index");
+    floor_ns = read_and_checksum_ns(&dump);
+    began = kvb_now_ns();
+    must(kvg_presence_load(copy, read_dump, &dump, NULL) == KVG_OK, "no load");
+    took = (double)(kvb_now_ns() - began);
+    kvg_presence_stats(copy, &after);
+    snprintf(note, sizeof(note), "%.2f M pages/s, into a table with another seed",
+        pages * 1e3 / took);
+    kvb_row(table, &(struct kvb_row){.what = "load, a page",
+                       .figure = took / pages,
+                       .unit = "ns",
+                       .floor = floor_ns / pages,
+                       .floor_is = "reading the dump's bytes, and their checksum",
+                       .note = note});
+    kvb_row(table, &(struct kvb_row){.what = "memory a page after the load",
+                       .figure = (double)after.memory_bytes / (double)after.pages,
+                       .unit = "bytes",
+                       .floor = (double)before.memory_bytes / pages,
+                       .floor_is = "the same before the dump",
+                       .target = 1.1});
+    kvg_presence_free(copy);
+    free(dump.bytes);
+}
+
 static void measure_passes(struct kvb_table *table, struct world *world, uint64_t pages)
 {
     struct kvg_presence_listing_result result;
@@ -586,6 +686,7 @@ static void run(struct kvb_table *table)
                        .note = "in one index, for all that follows"});
     measure_lookups(table, &world);
     measure_readers(table, &world);
+    measure_dump(table, &world);
     measure_passes(table, &world, stats_of(&world).pages);
     close_world(&world);
     measure_churn(table);

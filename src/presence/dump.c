@@ -4,6 +4,10 @@
 /* dump.c -- writing an index to bytes (dump.h, docs/dump-format.md). */
 #include "presence/dump.h"
 
+/* No factor of a segment's number of buckets. */
+#define BUCKET_STRIDE 101u
+#define BUCKETS_AHEAD 8u
+
 struct dumper {
     bool (*write)(void *context, const void *bytes, size_t byte_count);
     void *context;
@@ -58,7 +62,7 @@ static void put_str(struct dump_buffer *block, struct kvg_str str, size_t length
     block->at += str.bytes;
 }
 
-static void dump_header(struct dumper *dumper, const struct kvg_presence *index)
+static void dump_header(struct dumper *dumper, struct kvg_presence *index)
 {
     struct dump_buffer *block = &dumper->block;
 
@@ -67,7 +71,7 @@ static void dump_header(struct dumper *dumper, const struct kvg_presence *index)
     block->at += sizeof(DUMP_MAGIC);
     dump_put(block, DUMP_VERSION, 4);
     dump_put(block, index->full_keys ? 32 : 16, 4);
-    dump_put(block, 0, 8);
+    dump_put(block, kvi_own(&index->counters.pages), 8);
     write_out(dumper);
 }
 
@@ -129,9 +133,9 @@ static void put_parts(struct dump_buffer *block, uint64_t parts)
     }
 }
 
-static void dump_slot(struct kvg_presence *index, struct kvi_slot *slot, void *context)
+static void dump_slot(
+    struct kvg_presence *index, struct dumper *dumper, const struct kvi_slot *slot)
 {
-    struct dumper *dumper = context;
     struct dump_buffer *block = &dumper->block;
     uint32_t heat =
         atomic_load_explicit(&slot->bucket->heat[slot->at], memory_order_relaxed);
@@ -140,7 +144,7 @@ static void dump_slot(struct kvg_presence *index, struct kvi_slot *slot, void *c
     struct kvg_key key = kvi_presence_table_key(index, slot);
     size_t key_bytes = index->full_keys ? 32 : 16;
 
-    if (dumper->failed || kvi_presence_parts_tally(slot).pairs == 0)
+    if (kvi_presence_parts_tally(slot).pairs == 0)
         return;
     if (payload_bytes(dumper) + DUMP_PAGE_BYTES_MAX > DUMP_PAYLOAD_MAX) {
         end_block(dumper);
@@ -154,6 +158,25 @@ static void dump_slot(struct kvg_presence *index, struct kvi_slot *slot, void *c
     dumper->pages++;
 }
 
+/* Dumps a segment, its buckets in strides: in their own order a smaller segment that loads them
+ * would fill bucket by bucket, and find no room where it looks. */
+static void dump_segment(
+    struct kvg_presence *index, struct dumper *dumper, struct kvi_segment *segment)
+{
+    uint32_t count = kvi_bucket_count(segment);
+    struct kvi_slot slot = {.segment = segment};
+    uint32_t i;
+
+    for (i = 0; i < count && !dumper->failed; i++) {
+        slot.bucket = kvi_buckets(segment) + i * BUCKET_STRIDE % count;
+        __builtin_prefetch(
+            kvi_buckets(segment) + (i + BUCKETS_AHEAD) * BUCKET_STRIDE % count);
+        for (slot.at = 0; slot.at < BUCKET_SLOTS; slot.at++)
+            if (kvi_own(&slot.bucket->head[slot.at]) >= HEAD_MIN)
+                dump_slot(index, dumper, &slot);
+    }
+}
+
 kvg_err kvg_presence_dump(struct kvg_presence *index,
     bool (*write)(void *context, const void *bytes, size_t byte_count), void *context)
 {
@@ -163,9 +186,12 @@ kvg_err kvg_presence_dump(struct kvg_presence *index,
     dump_header(&dumper, index);
     dump_spaces(&dumper, index);
     begin_block(&dumper, DUMP_PAGES);
-    do
-        head = kvi_presence_table_visit(index, head, dump_slot, &dumper);
-    while (head != 0 && !dumper.failed);
+    do {
+        struct kvi_segment *segment = kvi_presence_segment_of(index, head);
+
+        dump_segment(index, &dumper, segment);
+        head = kvi_segment_behind(segment);
+    } while (head != 0 && !dumper.failed);
     end_block(&dumper);
     begin_block(&dumper, DUMP_END);
     dump_put(&dumper.block, dumper.pages, 8);

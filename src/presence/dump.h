@@ -5,7 +5,7 @@
  *
  *     header | block | block | ... | end block          all numbers little-endian
  *
- *     header:  "KVGPRES\n"  u32 version  u32 key bytes  u64 reserved  u64 checksum
+ *     header:  "KVGPRES\n"  u32 version  u32 key bytes  u64 pages  u64 checksum
  *     block:   u32 kind  u32 payload bytes  payload  u64 checksum
  *
  * A checksum is the first 8 bytes of SHA-256 over the checksum before it (0 before the header's)
@@ -34,6 +34,8 @@ enum dump_kind {
     DUMP_END = 4
 };
 #define DUMP_PAGE_BYTES_MAX (2u + 32u + 4u + 1u + 64u * 16u)
+#define DUMP_PAGE_BYTES_MIN (2u + 16u + 4u + 1u + 4u)
+#define DUMP_GROUPS_MAX 64u
 
 /* Bytes with a position, for numbers.  `failed` sticks. */
 struct dump_buffer {

@@ -224,7 +224,9 @@ struct kvg_presence {
     _Atomic uint64_t epoch;
     _Atomic uint32_t now; /* The recency stamp of today. */
     _Atomic bool partial;
-    uint32_t arrivals; /* New pages under this stamp. */
+    uint32_t arrivals;     /* New pages under this stamp. */
+    bool table_is_fixed;   /* Segments make room by eviction only. */
+    uint64_t evict_cursor; /* Where evict_elsewhere() goes on. */
 
     struct kvi_names tenant_names;
     struct kvi_tenant **tenants;
@@ -284,6 +286,27 @@ static inline struct kvi_bucket *kvi_buckets(struct kvi_segment *segment)
     return (struct kvi_bucket *)(void *)((char *)segment + SEGMENT_HEADER_BYTES);
 }
 
+/* The first head behind a segment; 0 at the end of all. */
+static inline uint64_t kvi_segment_behind(const struct kvi_segment *segment)
+{
+    /* Without a prefix it covers all heads. */
+    return segment->depth == 0
+               ? 0
+               : segment->first_head + (UINT64_C(1) << (64 - segment->depth));
+}
+
+/* A directory entry taken apart. */
+static inline struct kvi_segment *kvi_entry_segment(uint64_t entry)
+{
+    return (
+        struct kvi_segment *)(uintptr_t)(entry & ~(uint64_t)(SEGMENT_HEADER_BYTES - 1));
+}
+
+static inline uint32_t kvi_entry_buckets(uint64_t entry)
+{
+    return (uint32_t)(entry & (SEGMENT_HEADER_BYTES - 1)) * UNIT_BUCKETS;
+}
+
 /* Where a head's probe begins.  Independent of the bits that choose the segment. */
 static inline uint32_t kvi_first_bucket(uint64_t head, uint32_t bucket_count)
 {
@@ -321,6 +344,15 @@ static inline struct kvi_page kvi_make_page(
         .space = space};
 }
 
+/* The writer's entry for a head. */
+static inline uint64_t kvi_entry_of(struct kvg_presence *index, uint64_t head)
+{
+    struct kvi_directory *directory =
+        atomic_load_explicit(&index->directory, memory_order_relaxed);
+
+    return kvi_own(&directory->entries[kvi_directory_index(head, directory->depth)]);
+}
+
 static inline uint32_t kvi_meta_space(uint32_t meta)
 {
     return meta >> META_VERSION_BITS;
@@ -348,6 +380,8 @@ kvg_err kvi_presence_table_init(struct kvg_presence *index);
 void kvi_presence_table_fini(struct kvg_presence *index);
 bool kvi_presence_table_find(
     struct kvg_presence *index, const struct kvi_page *page, struct kvi_slot *out);
+/* Asks the memory for what finding or adding a page will touch. */
+void kvi_presence_table_prefetch(struct kvg_presence *index, uint64_t head);
 /* Adds a page that is not there, without parts.  At the memory limit other pages give way. */
 KVG_MUST_CHECK kvg_err kvi_presence_table_add(
     struct kvg_presence *index, const struct kvi_page *page, struct kvi_slot *out);
@@ -375,10 +409,18 @@ void kvi_presence_segment_release(
  * means that it is worth looking for a slot again. */
 KVG_MUST_CHECK kvg_err kvi_presence_segment_make_room(
     struct kvg_presence *index, uint64_t head);
+/* Gives an empty table the size that `pages` pages need, with `record_bytes` of records each, or
+ * what the limit allows of it: then it no longer grows until `table_is_fixed` is false again.
+ * Without memory it stays as it is. */
+void kvi_presence_segment_reserve(
+    struct kvg_presence *index, uint64_t pages, size_t record_bytes);
 /* Takes the coldest eighth out, in place, but not the slot `kept` (or NULL).  Returns how many
  * went. */
 uint32_t kvi_presence_segment_evict(
     struct kvg_presence *index, struct kvi_segment *segment, const struct kvi_slot *kept);
+/* The same somewhere else, where pages are. */
+uint32_t kvi_presence_segment_evict_elsewhere(
+    struct kvg_presence *index, const struct kvi_slot *kept);
 
 /* record.c: what a slot says about parts. */
 
@@ -389,6 +431,15 @@ unsigned kvi_presence_parts_get(
  * changed. */
 KVG_MUST_CHECK kvg_err kvi_presence_parts_set(struct kvg_presence *index,
     const struct kvi_slot *slot, uint32_t part, unsigned state);
+/* 64 parts from a multiple of 64 on. */
+struct kvi_group {
+    uint64_t cpu;
+    uint64_t disk;
+};
+/* Adds parts to those that are there, but none that an event of the current pass removed.
+ * KVG_ENOMEM: nothing changed. */
+KVG_MUST_CHECK kvg_err kvi_presence_parts_merge(struct kvg_presence *index,
+    const struct kvi_slot *slot, const struct kvi_group *groups, uint32_t group_count);
 /* What is present in a slot. */
 struct kvi_tally {
     uint32_t pairs;   /* Parts, once for every medium. */
@@ -444,6 +495,10 @@ enum kvi_settle {
 KVG_MUST_CHECK kvg_err kvi_presence_put(struct kvg_presence *index,
     const struct kvi_page *page, uint32_t part, unsigned add, unsigned drop,
     enum kvi_settle settle, unsigned *before_out);
+/* Adds the parts of a remembered page; one that was not known gets the heat it had. */
+KVG_MUST_CHECK kvg_err kvi_presence_merge(struct kvg_presence *index,
+    const struct kvi_page *page, const struct kvi_group *groups, uint32_t group_count,
+    uint32_t heat);
 /* From an object key to its page and part; makes space and part if `create`.  False if they are
  * not known, or refused (then counted). */
 bool kvi_presence_locate(struct kvg_presence *index, uint32_t tenant,

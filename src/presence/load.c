@@ -3,8 +3,15 @@
 
 /* load.c -- reading a dump back, merged into what an index holds (dump.h).
  *
- * A block is merged after its checksum was found right, and not before.  The dump's numbers of
- * spaces and suffixes are its own: they are translated into this index's at first sight.
+ * A block is merged after its checksum was found right, and not before; of pages, after all of
+ * the block were read without fault.  The dump's numbers of spaces and suffixes are its own: they
+ * are translated into this index's at first sight.
+ *
+ * Pages come in the order of some table, this one's if the seed is the same: a table that grew
+ * as they come would be full at its lower end and empty at its upper, and at the limit it would
+ * lose the pages that come last, not the coldest.  So an empty table gets its size at the
+ * first pages, by the number in the header.  The pages of a block are looked for in turn, and the memory
+ * that finding one touches is asked for some pages ahead.
  */
 #include "presence/dump.h"
 
@@ -14,8 +21,18 @@
 struct loaded_space {
     struct kvi_space *space; /* NULL if it was refused. */
     uint16_t *parts;
+    bool is_same; /* Its numbers are ours: nothing to translate. */
     uint32_t part_count;
     uint32_t part_capacity;
+};
+
+/* A page of a block of pages. */
+struct read_page {
+    struct kvi_page page; /* Of no space: it was refused. */
+    const struct loaded_space *loaded;
+    uint32_t heat;
+    uint32_t group_count; /* As in the dump: 0 is one short group. */
+    size_t groups_at;
 };
 
 struct loader {
@@ -25,15 +42,21 @@ struct loader {
     struct kvg_error *error;
     uint64_t checksum;
     uint64_t pages;
+    uint64_t pages_expected;
     uint32_t key_bytes;
+    bool has_size; /* The table was given its size. */
     bool ended;
     struct loaded_space *spaces;
     uint32_t space_count;
     uint32_t space_capacity;
+    uint32_t read_count;
+    struct read_page *read_pages; /* Of the block. */
     struct dump_buffer block;
 };
 
 #define PART_REFUSED UINT16_MAX
+#define BLOCK_PAGES_MAX (DUMP_PAYLOAD_MAX / DUMP_PAGE_BYTES_MIN)
+#define PAGES_AHEAD 16u /* Whose memory is asked for. */
 
 static kvg_err fail(struct loader *loader, kvg_err err, const char *message)
 {
@@ -100,6 +123,7 @@ static kvg_err load_header(struct loader *loader)
         return fail(
             loader, KVG_EVERSION, "the dump was written by a newer version; it takes 1");
     loader->key_bytes = (uint32_t)dump_get(block, 4);
+    loader->pages_expected = dump_get(block, 8);
     err = check_checksum(loader);
     if (err != KVG_OK)
         return err;
@@ -150,7 +174,8 @@ static kvg_err load_space(struct loader *loader)
     }
     if (err != KVG_OK)
         kvi_presence_count_refusal(index, &index->counters.refused_spaces, err);
-    loader->spaces[loader->space_count++] = (struct loaded_space){.space = space};
+    loader->spaces[loader->space_count++] =
+        (struct loaded_space){.space = space, .is_same = space != NULL};
     return KVG_OK;
 }
 
@@ -189,6 +214,7 @@ static kvg_err load_suffix(struct loader *loader, struct loaded_space *loaded)
             kvi_presence_count_refusal(index, &index->counters.refused_suffixes, err);
         }
     }
+    loaded->is_same &= part == loaded->part_count;
     loaded->parts[loaded->part_count++] = (uint16_t)part;
     return KVG_OK;
 }
@@ -212,80 +238,144 @@ static kvg_err load_suffixes(struct loader *loader)
     return err;
 }
 
-/* Takes the parts of one word of the dump into a page: up to 64 from `first` on. */
-static kvg_err load_word(struct loader *loader, const struct loaded_space *loaded,
-    const struct kvi_page *page, uint32_t first, uint64_t word, unsigned medium)
+/* Whether no part of a group from `first` on is beyond the suffixes that were named. */
+static bool has_suffixes(
+    const struct loaded_space *loaded, uint32_t first, struct kvi_group group)
 {
-    struct kvg_presence *index = loader->index;
+    uint64_t bits = group.cpu | group.disk;
 
-    while (word != 0) {
-        uint32_t part = first + (uint32_t)__builtin_ctzll(word);
-        unsigned before;
-        kvg_err err;
-
-        word &= word - 1;
-        if (part >= loaded->part_count)
-            return fail(loader, KVG_EFORMAT, "a part in the dump has no suffix");
-        if (loaded->space == NULL || loaded->parts[part] == PART_REFUSED)
-            continue;
-        err = kvi_presence_put(
-            index, page, loaded->parts[part], medium, 0, KVI_SETTLE_NOT, &before);
-        if (err != KVG_OK)
-            kvi_presence_count_refusal(index, &index->counters.refused_memory, err);
-    }
-    return KVG_OK;
+    if (first >= loaded->part_count)
+        return bits == 0;
+    return loaded->part_count - first >= 64 || bits >> (loaded->part_count - first) == 0;
 }
 
-/* Gives a page that was new the age it had. */
-static void set_heat(struct loader *loader, const struct kvi_page *page, uint32_t heat)
+static struct kvi_group get_group(struct dump_buffer *block, uint32_t group_count)
 {
-    uint32_t now = atomic_load_explicit(&loader->index->now, memory_order_relaxed);
-    uint32_t stamp = (now - (heat >> HEAT_DEPTH_BITS)) & HEAT_STAMP_MASK;
-    struct kvi_slot slot;
+    size_t bytes = group_count == 0 ? 2 : 8;
+    uint64_t cpu = dump_get(block, bytes);
 
-    if (kvi_presence_table_find(loader->index, page, &slot))
-        atomic_store_explicit(&slot.bucket->heat[slot.at],
-            stamp << HEAT_DEPTH_BITS | (heat & HEAT_DEPTH_MAX), memory_order_relaxed);
+    return (struct kvi_group){cpu, dump_get(block, bytes)};
 }
 
-static kvg_err load_page(struct loader *loader)
+static kvg_err read_page(struct loader *loader, struct read_page *out)
 {
     struct dump_buffer *block = &loader->block;
     uint64_t space = dump_get(block, 2);
     struct kvg_str key_bytes = dump_get_str(block, loader->key_bytes);
     uint32_t heat = (uint32_t)dump_get(block, 4);
     uint32_t group_count = (uint32_t)dump_get(block, 1);
-    struct kvg_key key = {{0}};
-    const struct loaded_space *loaded;
-    struct kvi_page page = {0};
-    struct kvi_slot slot;
-    bool is_new = false;
-    kvg_err err = KVG_OK;
+    uint32_t now = atomic_load_explicit(&loader->index->now, memory_order_relaxed);
+    uint32_t stamp = (now - (heat >> HEAT_DEPTH_BITS)) & HEAT_STAMP_MASK;
     uint32_t i;
 
-    if (block->failed || space >= loader->space_count || group_count > 64)
+    if (block->failed || space >= loader->space_count || group_count > DUMP_GROUPS_MAX)
         return fail(loader, KVG_EFORMAT, "a page in the dump is out of range");
-    loaded = &loader->spaces[space];
-    memcpy(key.bytes, key_bytes.data, key_bytes.bytes);
-    if (loaded->space != NULL) {
-        page = kvi_make_page(&key, loaded->space);
-        is_new = !kvi_presence_table_find(loader->index, &page, &slot);
-    }
-    for (i = 0; i < (group_count == 0 ? 1 : group_count) && err == KVG_OK; i++) {
-        size_t word_bytes = group_count == 0 ? 2 : 8;
-        uint64_t cpu = dump_get(block, word_bytes);
-        uint64_t disk = dump_get(block, word_bytes);
+    *out = (struct read_page){.loaded = &loader->spaces[space],
+        .heat = stamp << HEAT_DEPTH_BITS | (heat & HEAT_DEPTH_MAX),
+        .group_count = group_count,
+        .groups_at = block->at};
+    if (out->loaded->space != NULL) {
+        const struct kvg_key *key = (const struct kvg_key *)(const void *)key_bytes.data;
 
-        err = load_word(loader, loaded, &page, i * 64, cpu, STATE_CPU);
-        if (err == KVG_OK)
-            err = load_word(loader, loaded, &page, i * 64, disk, STATE_DISK);
+        out->page = kvi_make_page(key, out->loaded->space);
+        if (loader->key_bytes == 16)
+            out->page.tail = NULL;
     }
-    if (err == KVG_OK && block->failed)
-        err = fail(loader, KVG_EFORMAT, "a page in the dump is cut short");
-    if (is_new)
-        set_heat(loader, &page, heat);
-    loader->pages++;
-    return err;
+    for (i = 0; i < (group_count == 0 ? 1 : group_count); i++)
+        if (!has_suffixes(out->loaded, i * 64, get_group(block, group_count)))
+            return fail(loader, KVG_EFORMAT, "a part in the dump has no suffix");
+    if (block->failed)
+        return fail(loader, KVG_EFORMAT, "a page in the dump is cut short");
+    return KVG_OK;
+}
+
+/* Sorts the parts of a group of the dump into groups by our numbers. */
+static void translate(const struct loaded_space *loaded, uint32_t first, uint64_t word,
+    struct kvi_group *groups, bool is_disk, uint32_t *group_count)
+{
+    while (word != 0) {
+        uint32_t part = loaded->parts[first + (uint32_t)__builtin_ctzll(word)];
+        uint64_t bit = UINT64_C(1) << part % 64;
+
+        word &= word - 1;
+        if (part == PART_REFUSED)
+            continue;
+        *(is_disk ? &groups[part / 64].disk : &groups[part / 64].cpu) |= bit;
+        if (part / 64 + 1 > *group_count)
+            *group_count = part / 64 + 1;
+    }
+}
+
+static void merge_page(struct loader *loader, const struct read_page *read)
+{
+    struct kvg_presence *index = loader->index;
+    struct kvi_group groups[DUMP_GROUPS_MAX];
+    uint32_t given = read->group_count == 0 ? 1 : read->group_count;
+    uint32_t group_count = 0;
+    uint32_t i;
+    kvg_err err;
+
+    if (!read->loaded->is_same)
+        memset(groups, 0, sizeof(groups));
+    loader->block.at = read->groups_at;
+    for (i = 0; i < given; i++) {
+        struct kvi_group group = get_group(&loader->block, read->group_count);
+
+        if (read->loaded->is_same) {
+            groups[i] = group;
+            group_count = (group.cpu | group.disk) != 0 ? i + 1 : group_count;
+        } else {
+            translate(read->loaded, i * 64, group.cpu, groups, false, &group_count);
+            translate(read->loaded, i * 64, group.disk, groups, true, &group_count);
+        }
+    }
+    if (group_count == 0)
+        return;
+    err = kvi_presence_merge(index, &read->page, groups, group_count, read->heat);
+    if (err != KVG_OK)
+        kvi_presence_count_refusal(index, &index->counters.refused_memory, err);
+}
+
+/* Sizes the table by what the header announced and by the records that these pages take. */
+static void give_size(struct loader *loader)
+{
+    uint64_t record_bytes = 0;
+    uint32_t i;
+
+    for (i = 0; i < loader->read_count; i++)
+        if (loader->read_pages[i].group_count != 0)
+            record_bytes += kvi_presence_record_bytes(loader->read_pages[i].group_count);
+    kvi_presence_segment_reserve(
+        loader->index, loader->pages_expected, record_bytes / loader->read_count);
+    loader->has_size = true;
+}
+
+static kvg_err load_pages(struct loader *loader)
+{
+    struct dump_buffer *block = &loader->block;
+    struct kvg_presence *index = loader->index;
+    uint32_t ahead = 0;
+    uint32_t i;
+
+    loader->read_count = 0;
+    while (block->at < block->end) {
+        kvg_err err = read_page(loader, &loader->read_pages[loader->read_count]);
+
+        if (err != KVG_OK)
+            return err;
+        loader->read_count++;
+    }
+    if (!loader->has_size && loader->read_count != 0)
+        give_size(loader);
+    for (i = 0; i < loader->read_count; i++) {
+        for (; ahead < loader->read_count && ahead <= i + PAGES_AHEAD; ahead++)
+            kvi_presence_table_prefetch(index, loader->read_pages[ahead].page.head);
+        if (loader->read_pages[i].loaded->space != NULL)
+            merge_page(loader, &loader->read_pages[i]);
+    }
+    loader->pages += loader->read_count;
+    block->at = block->end;
+    return KVG_OK;
 }
 
 static kvg_err load_end(struct loader *loader)
@@ -311,8 +401,7 @@ static kvg_err load_payload(struct loader *loader, uint64_t kind)
         err = load_suffixes(loader);
         break;
     case DUMP_PAGES:
-        while (block->at < block->end && err == KVG_OK)
-            err = load_page(loader);
+        err = load_pages(loader);
         break;
     case DUMP_END:
         err = load_end(loader);
@@ -352,13 +441,18 @@ kvg_err kvg_presence_load(struct kvg_presence *index,
     bool (*read)(void *context, void *bytes, size_t byte_max, size_t *got), void *context,
     struct kvg_error *error)
 {
-    struct loader loader = {
-        .index = index, .read = read, .context = context, .error = error};
+    struct read_page read_pages[BLOCK_PAGES_MAX];
+    struct loader loader = {.index = index,
+        .read = read,
+        .context = context,
+        .error = error,
+        .read_pages = read_pages};
     kvg_err err = load_header(&loader);
     uint32_t i;
 
     while (err == KVG_OK && !loader.ended)
         err = load_block(&loader);
+    index->table_is_fixed = false;
     for (i = 0; i < loader.space_count; i++)
         kvi_release_array(&index->alloc, loader.spaces[i].parts,
             loader.spaces[i].part_capacity, sizeof(*loader.spaces[i].parts));

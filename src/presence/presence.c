@@ -219,6 +219,30 @@ kvg_err kvi_presence_put(struct kvg_presence *index, const struct kvi_page *page
     return err;
 }
 
+kvg_err kvi_presence_merge(struct kvg_presence *index, const struct kvi_page *page,
+    const struct kvi_group *groups, uint32_t group_count, uint32_t heat)
+{
+    struct kvi_slot slot;
+    struct kvi_tally before;
+    kvg_err err;
+
+    if (page->head < HEAD_MIN)
+        return KVG_ELIMIT; /* Two keys of 2^64 cannot be held. */
+    if (!kvi_presence_table_find(index, page, &slot)) {
+        err = kvi_presence_table_add(index, page, &slot);
+        if (err != KVG_OK)
+            return err;
+        atomic_store_explicit(&slot.bucket->heat[slot.at], heat, memory_order_relaxed);
+    }
+    before = kvi_presence_parts_tally(&slot);
+    err = kvi_presence_parts_merge(index, &slot, groups, group_count);
+    kvi_presence_recount(index, page->space->id, before, kvi_presence_parts_tally(&slot));
+    if (kvi_presence_parts_tally(&slot).pairs == 0 &&
+        !kvi_presence_parts_settled(index, &slot))
+        kvi_presence_table_remove(index, &slot);
+    return err;
+}
+
 enum kvi_settle kvi_presence_pass_settles(
     const struct kvg_presence *index, const struct kvi_space *space, uint64_t head)
 {

@@ -151,6 +151,37 @@ static void fill_record(struct kvi_record *record, uint64_t parts)
     kvi_put(&record->words[WORD_SETTLED], parts >> PARTS_SETTLED_SHIFT & 0xffff);
 }
 
+/* A record of so many groups that says what the slot's word says; not yet published.  Others may
+ * give way for it, but not the slot. */
+static struct kvi_record *make_record(
+    struct kvg_presence *index, const struct kvi_slot *slot, uint32_t group_count)
+{
+    size_t bytes = kvi_presence_record_bytes(group_count);
+    struct kvi_record *record = new_record(index, group_count);
+
+    if (record == NULL &&
+        kvi_own(&index->counters.memory_bytes) + bytes > index->memory_bytes_max) {
+        if (kvi_presence_segment_evict(index, slot->segment, slot) == 0)
+            (void)kvi_presence_segment_evict_elsewhere(index, slot);
+        kvi_presence_reclaim(index);
+        record = new_record(index, group_count);
+    }
+    if (record != NULL)
+        fill_record(record, kvi_slot_parts(slot));
+    return record;
+}
+
+/* Lets a record take the place of what the slot's word says. */
+static void publish_record(
+    struct kvg_presence *index, const struct kvi_slot *slot, struct kvi_record *record)
+{
+    uint64_t parts = kvi_slot_parts(slot);
+
+    kvi_put(&slot->bucket->parts[slot->at], (uint64_t)(uintptr_t)record | PARTS_WIDE);
+    if (parts & PARTS_WIDE)
+        kvi_presence_retire_record(index, kvi_record_of(parts));
+}
+
 kvg_err kvi_presence_parts_set(struct kvg_presence *index, const struct kvi_slot *slot,
     uint32_t part, unsigned state)
 {
@@ -168,21 +199,70 @@ kvg_err kvi_presence_parts_set(struct kvg_presence *index, const struct kvi_slot
     }
     if (state == 0)
         return KVG_OK; /* It is absent already. */
-    record = new_record(index, part / 64 + 1);
-    if (record == NULL && kvi_own(&index->counters.memory_bytes) +
-                                  kvi_presence_record_bytes(part / 64 + 1) >
-                              index->memory_bytes_max) { /* Let others give way. */
-        (void)kvi_presence_segment_evict(index, slot->segment, slot);
-        kvi_presence_reclaim(index);
-        record = new_record(index, part / 64 + 1);
-    }
+    record = make_record(index, slot, part / 64 + 1);
     if (record == NULL)
         return KVG_ENOMEM;
-    fill_record(record, parts);
     set_in_record(record, part, state, index->pass.number, false);
-    kvi_put(word, (uint64_t)(uintptr_t)record | PARTS_WIDE);
-    if (parts & PARTS_WIDE)
-        kvi_presence_retire_record(index, kvi_record_of(parts));
+    publish_record(index, slot, record);
+    return KVG_OK;
+}
+
+/* What a group may take in: nothing that an event of the pass removed. */
+static uint64_t mergeable(uint64_t present, uint64_t settled)
+{
+    return ~(settled & ~present);
+}
+
+static void merge_into_record(const struct kvg_presence *index, struct kvi_record *record,
+    const struct kvi_group *groups, uint32_t group_count, bool published)
+{
+    bool is_current = index->pass.active && record->pass == index->pass.number;
+    uint64_t sequence = kvi_own(&record->sequence);
+    uint32_t i;
+
+    if (published)
+        kvi_put(&record->sequence, sequence + 1);
+    for (i = 0; i < group_count; i++) {
+        _Atomic uint64_t *words = &record->words[i * GROUP_WORDS];
+        uint64_t cpu = kvi_own(&words[WORD_CPU]);
+        uint64_t disk = kvi_own(&words[WORD_DISK]);
+        uint64_t mask = is_current ? mergeable(cpu | disk, kvi_own(&words[WORD_SETTLED]))
+                                   : UINT64_MAX;
+
+        kvi_put(&words[WORD_CPU], cpu | (groups[i].cpu & mask));
+        kvi_put(&words[WORD_DISK], disk | (groups[i].disk & mask));
+    }
+    if (published)
+        kvi_put(&record->sequence, sequence + 2);
+}
+
+kvg_err kvi_presence_parts_merge(struct kvg_presence *index, const struct kvi_slot *slot,
+    const struct kvi_group *groups, uint32_t group_count)
+{
+    _Atomic uint64_t *word = &slot->bucket->parts[slot->at];
+    uint64_t parts = kvi_own(word);
+    struct kvi_record *record;
+
+    if (!(parts & PARTS_WIDE) && group_count == 1 &&
+        (groups[0].cpu | groups[0].disk) >> INLINE_PARTS == 0) {
+        uint64_t mask = UINT64_MAX;
+
+        if (index->pass.active && inline_pass(parts) == index->pass.number)
+            mask = mergeable(
+                parts | parts >> PARTS_DISK_SHIFT, parts >> PARTS_SETTLED_SHIFT & 0xffff);
+        kvi_put(word,
+            parts | (groups[0].cpu & mask) | (groups[0].disk & mask) << PARTS_DISK_SHIFT);
+        return KVG_OK;
+    }
+    if (parts & PARTS_WIDE && group_count <= kvi_record_of(parts)->group_count) {
+        merge_into_record(index, kvi_record_of(parts), groups, group_count, true);
+        return KVG_OK;
+    }
+    record = make_record(index, slot, group_count);
+    if (record == NULL)
+        return KVG_ENOMEM;
+    merge_into_record(index, record, groups, group_count, false);
+    publish_record(index, slot, record);
     return KVG_OK;
 }
 

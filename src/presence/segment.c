@@ -18,6 +18,8 @@
 #define ALIGNMENT ((size_t)SEGMENT_HEADER_BYTES)
 /* Kept for purging and eviction at the limit: two of the largest segments. */
 #define RESERVE_SEGMENTS 2
+/* Segments that are looked at for pages that may go. */
+#define EVICT_TRIES_MAX 1024u
 #define SCORE_GARBAGE UINT32_MAX
 #define SCORE_PROTECTED 0
 
@@ -78,12 +80,7 @@ void kvi_presence_segment_release(struct kvg_presence *index, struct kvi_segment
 
 struct kvi_segment *kvi_presence_segment_of(struct kvg_presence *index, uint64_t head)
 {
-    struct kvi_directory *directory =
-        atomic_load_explicit(&index->directory, memory_order_relaxed);
-    uint64_t entry =
-        kvi_own(&directory->entries[kvi_directory_index(head, directory->depth)]);
-
-    return (struct kvi_segment *)(uintptr_t)(entry & ~(uint64_t)(ALIGNMENT - 1));
+    return kvi_entry_segment(kvi_entry_of(index, head));
 }
 
 /* Lets the directory name a segment for all heads it covers. */
@@ -172,7 +169,7 @@ static bool is_taken(struct kvi_bucket *bucket, uint32_t at)
 static struct victims choose_victims(
     struct kvg_presence *index, struct kvi_segment *segment, const struct kvi_slot *kept)
 {
-    uint32_t wanted = kvi_slot_count(segment) / 8;
+    uint32_t wanted = (segment->live + 7) / 8;
     uint32_t count = 0;
     uint32_t above;
     struct victims victims;
@@ -239,6 +236,22 @@ uint32_t kvi_presence_segment_evict(
         count_eviction(index, &slot);
         kvi_presence_drop(index, &slot);
         evicted++;
+    }
+    return evicted;
+}
+
+uint32_t kvi_presence_segment_evict_elsewhere(
+    struct kvg_presence *index, const struct kvi_slot *kept)
+{
+    uint32_t evicted = 0;
+    uint32_t tries;
+
+    for (tries = 0; tries < EVICT_TRIES_MAX && evicted == 0; tries++) {
+        struct kvi_segment *segment = kvi_presence_segment_of(index, index->evict_cursor);
+
+        if (segment->live > 1)
+            evicted = kvi_presence_segment_evict(index, segment, kept);
+        index->evict_cursor = kvi_segment_behind(segment);
     }
     return evicted;
 }
@@ -421,7 +434,9 @@ kvg_err kvi_presence_segment_make_room(struct kvg_presence *index, uint64_t head
         err = rebuild(index, segment, segment->units, false);
         return err == KVG_ELIMIT ? KVG_OK : err; /* Or go on with them. */
     }
-    if (segment->units < UNITS_MAX)
+    if (index->table_is_fixed)
+        err = KVG_ELIMIT;
+    else if (segment->units < UNITS_MAX)
         err = rebuild(index, segment, segment->units + 1, false);
     else
         err = split(index, segment);
@@ -432,4 +447,133 @@ kvg_err kvi_presence_segment_make_room(struct kvg_presence *index, uint64_t head
         return KVG_OK;
     /* Not even room for a copy, because readers hold what was retired: make it in place. */
     return kvi_presence_segment_evict(index, segment, NULL) != 0 ? KVG_OK : err;
+}
+
+/* The size of a table: 2^depth segments of so many units, `larger` of them of one more. */
+struct plan {
+    uint32_t depth;
+    uint32_t units;
+    uint64_t larger;
+    bool is_cut; /* The limit allows no more, but the pages need it. */
+};
+
+/* Whether segments with so many pages on average need not grow, but for one in six: those with
+ * more than a standard deviation over the mean. */
+static bool holds(uint32_t units, uint64_t mean)
+{
+    uint64_t used_max = (uint64_t)units * UNIT_BUCKETS * BUCKET_SLOTS / 32 * 27;
+
+    return mean < used_max && (used_max - mean) * (used_max - mean) >= mean;
+}
+
+/* The bytes of such a table with so many pages. */
+static uint64_t plan_bytes(const struct kvg_presence *index, struct plan plan,
+    uint64_t pages, size_t record_bytes)
+{
+    uint64_t slots = (uint64_t)plan.units * UNIT_BUCKETS * BUCKET_SLOTS << plan.depth;
+    uint64_t pages_max = slots / 32 * 27;
+
+    return ((segment_bytes(index, plan.units) + ALIGNMENT + 2 * sizeof(uint64_t))
+               << plan.depth) +
+           (pages < pages_max ? pages : pages_max) * record_bytes;
+}
+
+/* The limit allows nothing larger than this plan: lets as many segments as there is room for have
+ * one unit more. */
+static void cut(const struct kvg_presence *index, struct plan *plan, uint64_t room,
+    uint64_t pages, size_t record_bytes)
+{
+    uint64_t bytes = plan_bytes(index, *plan, pages, record_bytes);
+    uint64_t slots = UNIT_BUCKETS * BUCKET_SLOTS;
+    uint64_t unit_bytes = segment_bytes(index, plan->units + 1) -
+                          segment_bytes(index, plan->units) +
+                          slots / 32 * 27 * record_bytes;
+
+    plan->is_cut = true;
+    if (plan->units < UNITS_MAX && bytes < room)
+        plan->larger = (room - bytes) / unit_bytes;
+    if (plan->larger > UINT64_C(1) << plan->depth)
+        plan->larger = UINT64_C(1) << plan->depth;
+}
+
+/* The units of segment i: the larger ones lie evenly between the others. */
+static uint32_t planned_units(struct plan plan, uint64_t i)
+{
+    return plan.units +
+           ((i + 1) * plan.larger >> plan.depth != i * plan.larger >> plan.depth);
+}
+
+static struct plan plan_for(
+    struct kvg_presence *index, uint64_t pages, size_t record_bytes)
+{
+    uint64_t used = kvi_own(&index->counters.memory_bytes) +
+                    RESERVE_SEGMENTS * (segment_bytes(index, UNITS_MAX) + ALIGNMENT);
+    uint64_t room = used < index->memory_bytes_max ? index->memory_bytes_max - used : 0;
+    struct plan plan = {.units = UNITS_MIN};
+
+    while (!holds(plan.units, pages >> plan.depth)) {
+        struct plan next = {.depth = plan.depth, .units = plan.units + 1};
+
+        if (next.units > UNITS_MAX)
+            next = (struct plan){.depth = plan.depth + 1, .units = UNITS_MIN};
+        if (next.depth > DIRECTORY_DEPTH_MAX ||
+            plan_bytes(index, next, pages, record_bytes) > room) {
+            cut(index, &plan, room, pages, record_bytes);
+            break;
+        }
+        plan = next;
+    }
+    return plan;
+}
+
+static void release_planned(
+    struct kvg_presence *index, struct kvi_directory *directory, size_t bytes)
+{
+    uint64_t i;
+
+    for (i = 0; i < UINT64_C(1) << directory->depth; i++) {
+        struct kvi_segment *segment = kvi_entry_segment(kvi_own(&directory->entries[i]));
+
+        if (segment == NULL)
+            break;
+        kvi_count(&index->counters.slots, -(int64_t)kvi_slot_count(segment));
+        kvi_presence_segment_release(index, segment);
+    }
+    kvi_release_array(&index->alloc, directory, bytes, 1);
+}
+
+void kvi_presence_segment_reserve(
+    struct kvg_presence *index, uint64_t pages, size_t record_bytes)
+{
+    struct kvi_directory *old =
+        atomic_load_explicit(&index->directory, memory_order_relaxed);
+    struct kvi_segment *segment = kvi_entry_segment(kvi_own(&old->entries[0]));
+    struct plan plan = plan_for(index, pages, record_bytes);
+    size_t bytes = sizeof(*old) + (sizeof(old->entries[0]) << plan.depth);
+    struct kvi_directory *directory;
+    uint64_t i;
+
+    if (old->depth != 0 || segment->live != 0 || segment->gone != 0)
+        return;
+    index->table_is_fixed = plan.is_cut;
+    if (plan.depth == 0 && planned_units(plan, 0) <= segment->units)
+        return;
+    directory = kvi_alloc_array(&index->alloc, bytes, 1);
+    if (directory == NULL)
+        return;
+    directory->depth = plan.depth;
+    for (i = 0; i < UINT64_C(1) << plan.depth; i++) {
+        struct kvi_segment *made;
+
+        if (kvi_presence_segment_new(index, planned_units(plan, i),
+                plan.depth == 0 ? 0 : i << (64 - plan.depth), plan.depth, false,
+                &made) != KVG_OK) {
+            release_planned(index, directory, bytes);
+            return;
+        }
+        kvi_put(&directory->entries[i], (uint64_t)(uintptr_t)made | made->units);
+    }
+    atomic_store_explicit(&index->directory, directory, memory_order_seq_cst);
+    kvi_presence_retire_directory(index, old);
+    retire(index, segment);
 }

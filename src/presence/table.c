@@ -58,9 +58,7 @@ void kvi_presence_table_fini(struct kvg_presence *index)
     if (directory == NULL)
         return;
     for (i = 0; i < UINT64_C(1) << directory->depth;) {
-        struct kvi_segment *segment =
-            (struct kvi_segment *)(uintptr_t)(kvi_own(&directory->entries[i]) &
-                                              ~(uint64_t)(SEGMENT_HEADER_BYTES - 1));
+        struct kvi_segment *segment = kvi_entry_segment(kvi_own(&directory->entries[i]));
 
         i += UINT64_C(1) << (directory->depth - segment->depth);
         release_records(index, segment);
@@ -70,25 +68,51 @@ void kvi_presence_table_fini(struct kvg_presence *index)
         sizeof(*directory) + (sizeof(_Atomic uint64_t) << directory->depth), 1);
 }
 
+/* Which of a bucket's slots have this head, as bits; no branch, for where it lies is random. */
+static inline unsigned match_heads(
+    struct kvi_bucket *bucket, uint64_t wanted, bool *has_empty)
+{
+    uint64_t a = kvi_own(&bucket->head[0]);
+    uint64_t b = kvi_own(&bucket->head[1]);
+    uint64_t c = kvi_own(&bucket->head[2]);
+    uint64_t d = kvi_own(&bucket->head[3]);
+
+    *has_empty =
+        (a == HEAD_EMPTY) | (b == HEAD_EMPTY) | (c == HEAD_EMPTY) | (d == HEAD_EMPTY);
+    return (unsigned)(a == wanted) | (unsigned)(b == wanted) << 1 |
+           (unsigned)(c == wanted) << 2 | (unsigned)(d == wanted) << 3;
+}
+
+void kvi_presence_table_prefetch(struct kvg_presence *index, uint64_t head)
+{
+    uint64_t entry = kvi_entry_of(index, head);
+    struct kvi_segment *segment = kvi_entry_segment(entry);
+    const char *bucket = (const char *)(kvi_buckets(segment) +
+                                        kvi_first_bucket(head, kvi_entry_buckets(entry)));
+
+    __builtin_prefetch(bucket, 1);
+    __builtin_prefetch(bucket + sizeof(struct kvi_bucket) / 2, 1);
+    __builtin_prefetch(segment, 1); /* Its counts, should the page be new. */
+}
+
 bool kvi_presence_table_find(
     struct kvg_presence *index, const struct kvi_page *page, struct kvi_slot *out)
 {
-    struct kvi_segment *segment = kvi_presence_segment_of(index, page->head);
-    uint32_t count = kvi_bucket_count(segment);
+    uint64_t entry = kvi_entry_of(index, page->head);
+    uint32_t count = kvi_entry_buckets(entry);
     uint32_t b = kvi_first_bucket(page->head, count);
     uint32_t seen;
 
+    out->segment = kvi_entry_segment(entry);
     for (seen = 0; seen < count; seen++) {
-        struct kvi_bucket *bucket = kvi_buckets(segment) + b;
-        bool has_empty = false;
-        uint32_t at;
+        bool has_empty;
+        unsigned matches;
 
-        for (at = 0; at < BUCKET_SLOTS; at++) {
-            uint64_t head = kvi_own(&bucket->head[at]);
-
-            *out = (struct kvi_slot){segment, bucket, at};
-            has_empty |= head == HEAD_EMPTY;
-            if (head == page->head && kvi_own(&bucket->body[at]) == page->body &&
+        out->bucket = kvi_buckets(out->segment) + b;
+        matches = match_heads(out->bucket, page->head, &has_empty);
+        for (; matches != 0; matches &= matches - 1) {
+            out->at = (uint32_t)__builtin_ctz(matches);
+            if (kvi_own(&out->bucket->body[out->at]) == page->body &&
                 kvi_slot_space(out) == page->space->id)
                 return true;
         }
@@ -223,10 +247,7 @@ uint64_t kvi_presence_table_visit(struct kvg_presence *index, uint64_t head,
         if (kvi_own(&slot.bucket->head[slot.at]) >= HEAD_MIN)
             visit(index, &slot, context);
     }
-    /* Without a prefix the segment covers all heads. */
-    return segment->depth == 0
-               ? 0
-               : segment->first_head + (UINT64_C(1) << (64 - segment->depth));
+    return kvi_segment_behind(segment);
 }
 
 uint32_t kvi_presence_table_segment_slots(struct kvg_presence *index, uint64_t head)

@@ -356,10 +356,229 @@ TEST(loading_without_memory_leaves_a_sound_index)
     free(file.bytes);
 }
 
+/* Every `step`th page from `first` on; with `wide`, with a part beyond those that fit into a slot. */
+static void fill_many(
+    struct kvg_presence *index, uint32_t first, uint32_t pages, uint32_t step, bool wide)
+{
+    uint32_t page;
+
+    for (page = 0; wide && first == 0 && page < 20; page++) {
+        char suffix[16];
+
+        snprintf(suffix, sizeof(suffix), "_%u_k", (unsigned)page);
+        store(index, "default", "", 0, suffix, KVG_MEDIUM_CPU);
+    }
+    for (page = first; page < pages; page += step) {
+        store(index, "default", "", page, "_0_k", KVG_MEDIUM_CPU);
+        if (wide)
+            store(index, "default", "", page, "_19_k", KVG_MEDIUM_CPU);
+    }
+}
+
+static struct kvg_presence *make_limited(
+    const struct kvg_alloc *alloc, uint64_t seed, size_t memory_bytes_max)
+{
+    struct kvg_presence_options options = {.struct_bytes = sizeof(options),
+        .seed = seed,
+        .memory_bytes_max = memory_bytes_max};
+    struct kvg_presence *index;
+
+    CHECK_EQ(kvg_presence_new(alloc, &options, NULL, &index), KVG_OK);
+    return index;
+}
+
+static struct kvg_presence_stats stats_of(const struct kvg_presence *index)
+{
+    struct kvg_presence_stats stats;
+
+    kvg_presence_stats(index, &stats);
+    return stats;
+}
+
+TEST(a_loaded_index_is_as_small_as_the_dumped_one)
+{
+    struct kvg_presence *index = make_limited(kvg_alloc_default(), 10, 0);
+    struct memory_file file = new_file();
+    double before;
+    uint64_t seed;
+
+    fill_many(index, 0, 60000, 1, false);
+    CHECK_EQ(kvg_presence_dump(index, write_memory, &file), KVG_OK);
+    before = (double)stats_of(index).memory_bytes;
+    for (seed = 10; seed <= 11;
+         seed++) { /* In the table's own order, and in any order. */
+        struct kvg_presence *copy = make_limited(kvg_alloc_default(), seed, 0);
+
+        CHECK_EQ(load_into(copy, &file, NULL), KVG_OK);
+        CHECK_EQ(sum_of(copy).hash, sum_of(index).hash);
+        CHECK((double)stats_of(copy).memory_bytes < before * 1.1);
+        CHECK_EQ(stats_of(copy).refused_memory, 0);
+        kvg_presence_free(copy);
+    }
+    free(file.bytes);
+    kvg_presence_free(index);
+}
+
+static uint64_t count_found(struct kvg_presence *index, uint32_t pages, uint32_t step)
+{
+    struct kvi_space *space = kvi_presence_space_find(index, 0, kvi_str(""));
+    uint64_t found = 0;
+    uint64_t page;
+
+    for (page = 0; page < pages; page += step) {
+        struct kvi_slot slot;
+        struct kvg_key key;
+        struct kvi_page wanted;
+
+        kvg_sha256(&page, sizeof(page), key.bytes);
+        wanted = kvi_make_page(&key, space);
+        found += kvi_presence_table_find(index, &wanted, &slot);
+    }
+    return found;
+}
+
+static void check_limited(uint32_t pages, bool wide, uint64_t seed, size_t bytes_max)
+{
+    struct fault_alloc fault;
+    struct kvg_presence *index = make_limited(kvg_alloc_default(), 10, 0);
+    struct kvg_presence *small;
+    struct memory_file file = new_file();
+    struct kvg_presence_stats stats;
+    uint64_t hot = (pages + 3) / 4;
+
+    kvg_presence_set_time(index, 1000);
+    fill_many(index, 0, pages, 1, wide);
+    kvg_presence_cleared(index, kvi_str("default"));
+    fill_many(index, 1, pages, 4, wide);
+    fill_many(index, 2, pages, 4, wide);
+    fill_many(index, 3, pages, 4, wide);
+    kvg_presence_set_time(index, 5000);
+    fill_many(index, 0, pages, 4, wide);
+    CHECK_EQ(kvg_presence_dump(index, write_memory, &file), KVG_OK);
+    CHECK(stats_of(index).memory_bytes > bytes_max + bytes_max / 4);
+
+    fault_alloc_init(&fault);
+    small = make_limited(&fault.alloc, seed, bytes_max);
+    kvg_presence_set_time(small, 5000);
+    CHECK_EQ(load_into(small, &file, NULL), KVG_OK);
+    (void)sum_of(small);
+    stats = stats_of(small);
+    CHECK(fault.peak_bytes <= bytes_max);
+    CHECK_EQ(stats.refused_memory, 0);
+    CHECK_EQ(stats.pages + stats.evicted_pages, pages);
+    CHECK_EQ(count_found(small, pages, 4), hot);
+    CHECK(stats.pages > hot * 3 / 2); /* Room is used: */
+    CHECK((double)stats.memory_bytes > 0.8 * (double)bytes_max);
+    CHECK(stats.partial);
+    free(file.bytes);
+    kvg_presence_free(small);
+    kvg_presence_free(index);
+    CHECK_EQ(fault.live_bytes, 0);
+}
+
+TEST(of_a_dump_larger_than_the_limit_the_coldest_pages_are_left_out)
+{
+    check_limited(60000, false, 10, (size_t)3 << 19);
+    check_limited(60000, false, 11, (size_t)3 << 19);
+    check_limited(40000, true, 10, (size_t)2 << 20);
+    check_limited(40000, true, 11, (size_t)2 << 20);
+}
+
+/* Gives the dump's header another number of pages, and all blocks their checksums again. */
+static void announce(struct memory_file *file, uint64_t pages)
+{
+    uint64_t checksum = 0;
+    size_t at = 0;
+    size_t bytes = 24;
+
+    memcpy(file->bytes + 16, &pages, sizeof(pages));
+    while (at < file->end) {
+        uint8_t piece[8 + 8 + 4096];
+        uint8_t digest[32];
+        uint32_t payload = 0;
+
+        memcpy(piece, &checksum, sizeof(checksum));
+        memcpy(piece + 8, file->bytes + at, bytes);
+        kvg_sha256(piece, 8 + bytes, digest);
+        memcpy(file->bytes + at + bytes, digest, sizeof(checksum));
+        memcpy(&checksum, digest, sizeof(checksum));
+        at += bytes + 8;
+        if (at < file->end)
+            memcpy(&payload, file->bytes + at + 4, sizeof(payload));
+        bytes = 8 + payload;
+    }
+}
+
+TEST(the_announced_number_of_pages_is_only_a_hint)
+{
+    static const uint64_t HINTS[] = {0, 1, 1000000, UINT64_MAX / 2, UINT64_MAX};
+    struct memory_file file = dump_of(3000, false);
+    struct kvg_presence *whole = make_limited(kvg_alloc_default(), 12, 0);
+    size_t limit = (size_t)4 << 20;
+    uint64_t objects;
+    size_t i;
+
+    CHECK_EQ(load_into(whole, &file, NULL), KVG_OK);
+    objects = sum_of(whole).objects;
+    kvg_presence_free(whole);
+    for (i = 0; i < sizeof(HINTS) / sizeof(HINTS[0]); i++) {
+        struct kvg_presence *index = make_limited(kvg_alloc_default(), 12, limit);
+
+        announce(&file, HINTS[i]);
+        CHECK_EQ(load_into(index, &file, NULL), KVG_OK);
+        CHECK_EQ(sum_of(index).objects, objects);
+        CHECK(stats_of(index).memory_bytes <= limit);
+        CHECK_EQ(stats_of(index).refused_memory, 0);
+        kvg_presence_free(index);
+    }
+    free(file.bytes);
+}
+
+TEST(a_dump_does_not_bring_back_what_an_event_removed_during_a_listing)
+{
+    struct kvg_presence *index = make(kvg_alloc_default(), true);
+    struct kvg_presence *copy = make(kvg_alloc_default(), true);
+    struct memory_file file = new_file();
+    struct kvg_presence_listing_result result;
+    char hex[KVG_KEY_HEX_BYTES];
+    char text[100];
+    struct kvg_key key;
+    uint64_t page = 1;
+    unsigned wide;
+
+    for (wide = 0; wide < 20; wide++) {
+        snprintf(text, sizeof(text), "_%u_k", wide);
+        store(index, "default", "", wide % 2, text, KVG_MEDIUM_CPU);
+    }
+    CHECK_EQ(kvg_presence_dump(index, write_memory, &file), KVG_OK);
+    CHECK_EQ(kvg_presence_listing_begin(copy, kvi_str("default")), KVG_OK);
+    for (page = 0; page < 2; page++) {
+        kvg_sha256(&page, sizeof(page), key.bytes);
+        kvg_key_to_hex(&key, hex);
+        snprintf(text, sizeof(text), "%s_%u_k", hex, (unsigned)(page == 0 ? 2 : 19));
+        CHECK(kvg_presence_removed(
+            copy, kvi_str("default"), kvi_str(text), KVG_MEDIUM_UNKNOWN));
+    }
+    CHECK_EQ(load_into(copy, &file, NULL), KVG_OK);
+    CHECK_EQ(sum_of(copy).objects, 18);
+    CHECK_EQ(load_into(copy, &file, NULL), KVG_OK);
+    CHECK_EQ(sum_of(copy).objects, 18);
+    while (!kvg_presence_listing_end(copy, 1, &result))
+        ;
+    CHECK_EQ(sum_of(copy).objects, 0); /* The listing named nothing. */
+    free(file.bytes);
+    kvg_presence_free(index);
+    kvg_presence_free(copy);
+}
+
 TEST_MAIN(RUN(what_was_dumped_comes_back), RUN(what_is_loaded_is_suspect),
     RUN(ages_come_back_relative_to_now),
     RUN(a_dump_without_whole_keys_is_refused_where_they_are_kept),
     RUN(every_damaged_byte_is_noticed),
     RUN(a_dump_that_ends_early_is_taken_in_as_far_as_it_goes),
     RUN(blocks_cannot_be_left_out), RUN(failing_callbacks_are_told),
-    RUN(loading_without_memory_leaves_a_sound_index))
+    RUN(loading_without_memory_leaves_a_sound_index),
+    RUN(a_loaded_index_is_as_small_as_the_dumped_one),
+    RUN(of_a_dump_larger_than_the_limit_the_coldest_pages_are_left_out),
+    RUN(the_announced_number_of_pages_is_only_a_hint),
+    RUN(a_dump_does_not_bring_back_what_an_event_removed_during_a_listing))

@@ -16,6 +16,8 @@
 #include <kvgraft/slots.h>
 #include <kvgraft/tree.h>
 #include <kvgraft/graft.h>
+#include <kvgraft/store.h>
+#include <kvgraft/store_backend.h>
 #include <kvgraft/dynamo.h>
 
 #endif

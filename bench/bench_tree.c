@@ -5,13 +5,16 @@
  *
  * A prompt is a group's prefix of 512 tokens, a topic's 512 after it, and 64 of its own, in pages
  * of 16: three nodes a path, sixteen leaves a topic, sixteen topics a group.  Prompts are drawn at
- * random, so at the large sizes every node visited is a cache miss or several; the floor, memcmp
- * over the same number of tokens, is given prompts as cold. */
+ * random, so at the large sizes every node visited is a cache miss or several.
+ *
+ * Floors: memcmp over the same tokens, whose copy is as cold; and for what follows nodes, a walk over
+ * the very nodes by their parent pointers, in which every load waits for the one before. */
 #include "bench.h"
 
 #include <kvgraft/tree.h>
 
 #include "base/rng.h"
+#include "tree/tree.h"
 
 #include <stdlib.h>
 
@@ -165,6 +168,33 @@ static void compare_all(void *context)
         exit(1);
 }
 
+/* Every load waits for the one before, from prompt to prompt as well. */
+static void chase(struct work *work, bool same)
+{
+    size_t skip = 0;
+
+    for (size_t i = 0; i < DRAWS; i++) {
+        uint64_t sum = 0;
+        for (const struct kvi_node *node =
+                 kvi_node_find(work->tree, work->nodes[same ? skip : i + skip]);
+             node != NULL; node = node->parent)
+            sum += node->length;
+        skip = (size_t)(sum - UNITS);
+    }
+    if (skip != 0)
+        exit(1);
+}
+
+static void chase_all(void *context)
+{
+    chase(context, false);
+}
+
+static void chase_one(void *context)
+{
+    chase(context, true);
+}
+
 static void match_all(void *context)
 {
     struct work *work = context;
@@ -296,6 +326,8 @@ static void rows(struct kvb_table *table, struct work *work)
     char what[96];
     double floor_ns = kvb_best_ns(repeats, compare_all, work) / DRAWS;
     double match_ns = kvb_best_ns(repeats, match_all, work) / DRAWS;
+    double chase_ns = kvb_best_ns(repeats, chase_all, work) / DRAWS / PATH_NODES;
+    double chase_one_ns = kvb_best_ns(repeats, chase_one, work) / DRAWS / PATH_NODES;
 
     snprintf(what, sizeof(what), "match, %u leaves", work->leaf_count);
     kvb_row(table, &(struct kvb_row){.what = what,
@@ -307,6 +339,8 @@ static void rows(struct kvb_table *table, struct work *work)
     kvb_row(table, &(struct kvb_row){.what = what,
                        .figure = (match_ns - 1.3 * floor_ns) / PATH_NODES,
                        .unit = "ns",
+                       .floor = chase_ns,
+                       .floor_is = "a walk by parent pointers, load after load",
                        .limit = 60});
     snprintf(what, sizeof(what), "insert what is there, %u leaves", work->leaf_count);
     kvb_row(table, &(struct kvb_row){.what = what,
@@ -319,12 +353,16 @@ static void rows(struct kvb_table *table, struct work *work)
         table, &(struct kvb_row){.what = what,
                    .figure = kvb_best_ns(repeats, lock_all, work) / DRAWS / PATH_NODES,
                    .unit = "ns",
+                   .floor = chase_ns,
+                   .floor_is = "a walk by parent pointers, load after load",
                    .limit = 15,
                    .note = "drawn at random"});
     kvb_row(
         table, &(struct kvb_row){.what = what,
                    .figure = kvb_best_ns(repeats, lock_one, work) / DRAWS / PATH_NODES,
                    .unit = "ns",
+                   .floor = chase_one_ns,
+                   .floor_is = "a walk by parent pointers, load after load",
                    .limit = 15,
                    .note = "the same leaf again"});
     snprintf(what, sizeof(what), "insert a new leaf, %u leaves", work->leaf_count);

@@ -26,7 +26,10 @@ void kvi_device_value_put(
         tree->protect[slot] += length;
     else
         tree->evictable[slot] += length;
-    if (slot == 0 && node->parent != NULL)
+    if (slot != 0)
+        return;
+    node->flags |= KVI_NODE_FULL_DEVICE;
+    if (node->parent != NULL)
         node->parent->device_child_count++;
 }
 
@@ -43,7 +46,10 @@ void kvi_device_value_take(
         tree->protect[slot] -= out->length;
     else
         tree->evictable[slot] -= out->length;
-    if (slot == 0 && node->parent != NULL)
+    if (slot != 0)
+        return;
+    node->flags &= (uint16_t)~KVI_NODE_FULL_DEVICE;
+    if (node->parent != NULL)
         node->parent->device_child_count--;
 }
 

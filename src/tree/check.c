@@ -108,6 +108,9 @@ static void check_table(struct check *check, const struct kvi_node *node)
     }
     if (tree->children[at].hash != node->hash)
         broken(check, "T16", node, "the table has another hash");
+    if (tree->children[at].tokens != node->tokens ||
+        tree->children[at].length != node->length)
+        broken(check, "T16", node, "the table has another key");
     const struct kvi_node *parent = kvi_parent(tree, node);
     if (kvi_child_find(tree, parent, node->space, kvi_node_tokens(node)) != node)
         broken(check, "T16", node, "two siblings begin alike");
@@ -227,16 +230,18 @@ static void check_leaf(struct check *check, const struct kvi_node *node)
     bool device = (node->flags & KVI_NODE_DEVICE_LEAF) != 0;
     bool host = (node->flags & KVI_NODE_HOST_LEAF) != 0;
 
+    if (kvi_full_on_device(node) != kvi_has(node, 0, KVG_TIER_DEVICE))
+        broken(check, "T17", node, "the mark of a FULL device value is wrong");
     if (device != kvi_is_device_leaf(tree, node) ||
         host != kvi_is_host_leaf(tree, node) || (device && host))
         broken(check, "T8", node, "a leaf mark is wrong");
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++)
-        check->placed[tier] += node->heap_place[tier] != KVI_HEAP_NONE;
+        check->placed[tier] += kvi_placed(node, tier);
     check->leaves[KVG_TIER_DEVICE] += device;
     check->leaves[KVG_TIER_HOST] += host;
-    if ((device && node->heap_place[KVG_TIER_DEVICE] == KVI_HEAP_NONE &&
+    if ((device && !kvi_placed(node, KVG_TIER_DEVICE) &&
             (node->flags & KVI_NODE_POPPED) == 0) ||
-        (host && node->heap_place[KVG_TIER_HOST] == KVI_HEAP_NONE))
+        (host && !kvi_placed(node, KVG_TIER_HOST)))
         broken(check, "T19", node, "a leaf is not in its heap");
 }
 
@@ -312,23 +317,24 @@ static void check_heap(struct check *check, enum kvg_tier tier)
 
     for (uint32_t i = 0; i < heap->count; i++) {
         const struct kvi_heap_entry *entry = &heap->entries[i];
-        const struct kvi_heap_entry *above = &heap->entries[i == 0 ? 0 : (i - 1) / 4];
-        if (entry->rank < above->rank ||
-            (entry->rank == above->rank && entry->access < above->access))
+        uint32_t above = i == 0 ? 0 : (i - 1) / 4;
+        if (entry->rank < heap->entries[above].rank ||
+            (heap->accesses != NULL && entry->rank == heap->entries[above].rank &&
+                heap->accesses[i] < heap->accesses[above]))
             broken(check, "T19", NULL, "a heap is out of order");
         if (kvi_heap_is_ghost(tree, entry)) {
             ghosts++;
             continue;
         }
         const struct kvi_node *node = kvi_node_at(tree, entry->node);
-        if (node->heap_place[tier] == KVI_HEAP_NONE ||
+        if (!kvi_placed(node, tier) ||
             (tree->rank_can_fall && node->heap_place[tier] != i)) {
             broken(check, "T19", node, "a heap entry and its node disagree");
             return;
         }
         uint64_t rank = kvi_policy_rank(tree, node);
-        if (entry->rank > rank ||
-            (entry->rank == rank && entry->access > node->last_access))
+        if (entry->rank > rank || (heap->accesses != NULL && entry->rank == rank &&
+                                      heap->accesses[i] > node->last_access))
             broken(check, "T19", node, "a stored key exceeds the node's own");
     }
     if (ghosts != heap->ghost_count || heap->count - ghosts != check->placed[tier])

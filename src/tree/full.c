@@ -107,7 +107,7 @@ static void full_acquire(struct kvg_tree *tree, struct kvi_node *node, uint32_t 
         if (part->lock[KVG_TIER_DEVICE]++ != 0)
             continue;
         node->locked_parts[KVG_TIER_DEVICE]++;
-        moved += part->value[KVG_TIER_DEVICE].length;
+        moved += kvi_full_on_device(node) ? node->length : 0;
         if ((node->flags & (KVI_NODE_DEVICE_LEAF | KVI_NODE_HOST_LEAF)) != 0)
             kvi_leaf_update(tree, node);
     }
@@ -132,7 +132,7 @@ static struct kvi_node *release_path(struct kvg_tree *tree, struct kvi_node *nod
         if (--part->lock[KVG_TIER_DEVICE] != 0)
             continue;
         node->locked_parts[KVG_TIER_DEVICE]--;
-        moved += part->value[KVG_TIER_DEVICE].length;
+        moved += kvi_full_on_device(node) ? node->length : 0;
         /* A node with children on device is no leaf, whatever its locks. */
         if (node->device_child_count == 0)
             kvi_leaf_update(tree, node);

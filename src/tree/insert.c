@@ -279,21 +279,17 @@ static kvg_err walk(struct kvg_tree *tree, struct kvg_error *error)
 {
     struct kvi_insert *insert = &tree->insert;
     struct kvi_node *node = kvi_node_find(tree, insert->node);
-    uint32_t space;
+    struct kvi_node *child = NULL;
+    uint32_t matched;
 
     if (node == NULL)
         return kvi_fail(error, KVG_ESTATE, "insert", "the walk's node is gone");
-    const uint32_t *tokens = insert->key.tokens + insert->total;
-    struct kvi_node *child = NULL;
-    if (insert->total < insert->key_units &&
-        kvi_space_find(tree, &insert->key.space, &space))
-        child = kvi_child_find(tree, node, space, tokens);
+    if (insert->total < insert->key_units && insert->space_known)
+        child = kvi_descend(tree, &insert->descent, node, insert->total, &matched);
     if (child == NULL) {
         insert->phase = KVI_INSERT_COMMIT;
         return KVG_OK;
     }
-    uint32_t matched =
-        kvi_node_match(tree, child, tokens, insert->key_units - insert->total);
     const struct kvi_value *full = &child->full.value[KVG_TIER_DEVICE];
     uint64_t spans = kvi_insert_span_count(tree, insert->total, insert->total + matched);
     spans = spans * 4 + kvi_value_span_count(full, 0, full->length) + 8;
@@ -585,7 +581,10 @@ static kvg_err run(struct kvg_tree *tree, struct kvg_actions *actions,
 {
     struct kvi_insert *insert = &tree->insert;
     kvg_err err = KVG_OK;
+    uint32_t space;
 
+    insert->space_known = kvi_space_find(tree, &insert->key.space, &space);
+    kvi_descent_init(&insert->descent, insert->key.tokens, insert->key_units, space);
     while (!insert->flush_due) {
         uint32_t before = insert->pending.count;
         enum kvi_insert_phase phase = insert->phase;

@@ -106,15 +106,16 @@ static kvg_err walk_down(struct kvg_tree *tree, struct walk *walk,
     struct kvg_actions *actions, struct kvg_error *error)
 {
     struct kvi_node *node = kvi_node_at(tree, tree->root);
+    struct kvi_descent descent;
     uint64_t offset = 0;
+    uint32_t matched;
 
+    kvi_descent_init(&descent, key->tokens, units, space);
     while (offset < units) {
-        struct kvi_node *child = kvi_child_find(tree, node, space, key->tokens + offset);
+        struct kvi_node *child = kvi_descend(tree, &descent, node, offset, &matched);
         if (child == NULL || kvi_awaits(child, 0) ||
             (kvi_evicted(child) && !kvi_backed_up(child)))
             break;
-        uint32_t matched =
-            kvi_node_match(tree, child, key->tokens + offset, units - offset);
         bool whole = matched == child->length;
         if (!whole) {
             const struct kvi_value *full = &child->full.value[KVG_TIER_DEVICE];
@@ -200,19 +201,20 @@ kvg_err kvg_tree_match_full_device(const struct kvg_tree *tree,
     const struct kvi_node *node = kvi_node_at(tree, tree->root);
     struct kvg_tree_key view;
     uint64_t units = kvi_tree_key(tree, key, &view);
+    struct kvi_descent descent;
     uint64_t offset = 0;
     uint32_t space;
+    uint32_t matched;
 
     *pinned_out = 0;
     if (units != 0 && kvi_space_find(tree, &view.space, &space)) {
+        kvi_descent_init(&descent, view.tokens, units, space);
         while (offset < units) {
             const struct kvi_node *child =
-                kvi_child_find(tree, node, space, view.tokens + offset);
+                kvi_descend(tree, &descent, node, offset, &matched);
             if (child == NULL || kvi_awaits(child, 0) ||
                 !kvi_has(child, 0, KVG_TIER_DEVICE))
                 break;
-            uint32_t matched =
-                kvi_node_match(tree, child, view.tokens + offset, units - offset);
             offset += matched;
             *pinned_out += child->length;
             node = child;

@@ -10,7 +10,12 @@
  * The child table finds a child by (parent, namespace, first page).  Linear probing at a load of
  * at most 0.7; removal shifts back, so there are no graves:
  *
- *     slot    | hash 32 | ref 32 |      home = hash & mask
+ *     slot    | tokens | length | hash | ref |      home = hash & mask
+ *
+ * A slot knows where the child's tokens are and how many, so that a walk along a key can go from
+ * slot to slot, one cache miss a node, while nodes and tokens are still on their way
+ * (kvi_descend).  What it finds so is a guess: 32 bits of hash were equal.  The node's parent and
+ * tokens are compared before anybody sees it.
  *
  * Splitting X at unit 3:
  *
@@ -27,7 +32,6 @@
 #include "base/rng.h"
 
 #define CHILD_SLOTS_MIN 64u
-#define HEAP_PLACES_MIN 64u
 
 /* ---- Arena --------------------------------------------------------------------------------- */
 
@@ -35,7 +39,7 @@ struct kvi_node *kvi_node_find(const struct kvg_tree *tree, kvg_node_id id)
 {
     uint64_t ref = id & KVI_REF_MASK;
 
-    if (ref == 0 || ref >= (uint64_t)tree->chunk_count << KVI_CHUNK_BITS)
+    if (ref == 0 || ref >= tree->fresh_node)
         return NULL;
     struct kvi_node *node = kvi_node_at(tree, (kvi_ref)ref);
     return node->id == id ? node : NULL;
@@ -52,51 +56,56 @@ kvg_err kvi_no_node(struct kvg_error *error, kvg_node_id id)
     return kvi_fail(error, KVG_ENOENT, "node", message);
 }
 
-static kvg_err add_chunk(struct kvg_tree *tree)
+static bool grow_array(struct kvg_tree *tree, void **array, uint32_t *capacity,
+    uint32_t wanted, size_t bytes)
 {
-    if (tree->chunk_count == tree->chunk_capacity) {
-        uint32_t wanted = tree->chunk_capacity == 0 ? 16 : tree->chunk_capacity * 2;
-        void *chunks = tree->chunks;
-        if (!kvi_resize_array(&tree->alloc, &chunks, tree->chunk_capacity, wanted,
-                sizeof(*tree->chunks)))
-            return KVG_ENOMEM;
-        tree->chunks = chunks;
-        tree->chunk_capacity = wanted;
-    }
-    size_t bytes = (size_t)tree->node_bytes * KVI_CHUNK_NODES + KVI_CHUNK_ALIGN;
-    void *memory = kvi_alloc_array_raw(&tree->alloc, bytes, 1);
-    if (memory == NULL)
-        return KVG_ENOMEM;
+    uint32_t larger = *capacity == 0 ? 16 : *capacity;
 
-    size_t skew = (size_t)(-(uintptr_t)memory & (KVI_CHUNK_ALIGN - 1));
-    uint32_t index = tree->chunk_count++;
-    tree->chunks[index] = (struct kvi_chunk){(char *)memory + skew, memory};
-    /* The lowest ref is handed out first; ref 0 never. */
-    for (uint32_t i = KVI_CHUNK_NODES; i-- > (index == 0 ? 1u : 0u);) {
-        kvi_ref ref = (index << KVI_CHUNK_BITS) + i;
-        struct kvi_node *node = kvi_node_at(tree, ref);
-        node->id = 0;
-        node->next_sibling = tree->free_node;
-        tree->free_node = ref;
-        tree->free_count++;
-    }
-    if (index == 0)
-        kvi_node_at(tree, 0)->id = 0;
-    return KVG_OK;
+    while (larger < wanted)
+        larger *= 2;
+    if (larger != *capacity &&
+        !kvi_resize_array(&tree->alloc, array, *capacity, larger, bytes))
+        return false;
+    *capacity = larger;
+    return true;
 }
 
-static kvg_err grow_heap(struct kvg_tree *tree, struct kvi_heap *heap, uint32_t wanted)
+/* Adds an eighth to the arena, at least a chunk.  Large slabs are few, and an allocator can give
+ * them large pages. */
+static kvg_err add_slab(struct kvg_tree *tree)
 {
-    void *entries = heap->entries;
-    uint32_t capacity = heap->capacity == 0 ? HEAP_PLACES_MIN : heap->capacity;
+    void *chunks = tree->chunks;
+    void *slabs = tree->slabs;
+    uint32_t count = tree->chunk_count / 8;
+    bool ok = true;
 
-    while (capacity < wanted)
-        capacity *= 2;
-    if (!kvi_resize_array(
-            &tree->alloc, &entries, heap->capacity, capacity, sizeof(*heap->entries)))
+    count = count == 0 ? 1 : count > KVI_SLAB_CHUNKS_MAX ? KVI_SLAB_CHUNKS_MAX : count;
+    if (tree->chunk_count + count > tree->chunk_capacity) {
+        ok = grow_array(tree, &chunks, &tree->chunk_capacity, tree->chunk_count + count,
+            sizeof(*tree->chunks));
+        tree->chunks = chunks;
+    }
+    if (ok && tree->slab_count == tree->slab_capacity) {
+        ok = grow_array(tree, &slabs, &tree->slab_capacity, tree->slab_count + 1,
+            sizeof(*tree->slabs));
+        tree->slabs = slabs;
+    }
+    size_t chunk_bytes = (size_t)tree->node_bytes * KVI_CHUNK_NODES;
+    size_t bytes = chunk_bytes * count + KVI_CHUNK_ALIGN;
+    void *memory = ok ? kvi_alloc_array_raw(&tree->alloc, bytes, 1) : NULL;
+    if (memory == NULL)
         return KVG_ENOMEM;
-    heap->entries = entries;
-    heap->capacity = capacity;
+    tree->slabs[tree->slab_count++] = (struct kvi_slab){memory, bytes};
+
+    char *start = (char *)memory + ((size_t)(-(uintptr_t)memory) & (KVI_CHUNK_ALIGN - 1));
+    if (tree->chunk_count == 0) {
+        memset(start, 0, tree->node_bytes); /* Nobody. */
+        tree->fresh_node = 1;
+        tree->free_count--;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        tree->chunks[tree->chunk_count++] = start + i * chunk_bytes;
+    tree->free_count += count << KVI_CHUNK_BITS;
     return KVG_OK;
 }
 
@@ -141,12 +150,11 @@ kvg_err kvi_tree_reserve_nodes(
         return KVG_ELIMIT;
     }
     while (tree->free_count < count) {
-        if (add_chunk(tree) != KVG_OK)
+        if (add_slab(tree) != KVG_OK)
             return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for nodes");
     }
     for (int tier = 0; tier < (tree->has_host_values ? 2 : 1); tier++) {
-        if (tree->heaps[tier].capacity < wanted &&
-            grow_heap(tree, &tree->heaps[tier], wanted) != KVG_OK)
+        if (kvi_heap_reserve(tree, &tree->heaps[tier], wanted) != KVG_OK)
             return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for leaves");
     }
     uint64_t used = (uint64_t)tree->child_used + count;
@@ -169,19 +177,20 @@ kvg_err kvi_tree_use_host(struct kvg_tree *tree, struct kvg_error *error)
 
 struct kvi_node *kvi_node_new(struct kvg_tree *tree)
 {
-    kvi_ref ref = tree->free_node;
+    kvi_ref ref = tree->free_node != 0 ? tree->free_node : tree->fresh_node;
 
-    KVI_ASSERT(ref != 0);
+    KVI_ASSERT(tree->free_count != 0);
     struct kvi_node *node = kvi_node_at(tree, ref);
-    tree->free_node = node->next_sibling;
+    if (ref == tree->free_node)
+        tree->free_node = node->next_sibling;
+    else
+        tree->fresh_node++;
     tree->free_count--;
     tree->node_count++;
     memset(node, 0, tree->node_bytes);
     node->id = tree->next_number++ << KVI_REF_BITS | ref;
     node->last_access = kvi_tick(tree);
     node->creation = kvi_tick(tree);
-    node->heap_place[KVG_TIER_DEVICE] = KVI_HEAP_NONE;
-    node->heap_place[KVG_TIER_HOST] = KVI_HEAP_NONE;
     return node;
 }
 
@@ -206,6 +215,8 @@ void kvi_node_free(struct kvg_tree *tree, struct kvi_node *node)
     tree->free_count++;
     tree->node_count--;
 }
+
+static uint32_t slot_of(const struct kvg_tree *tree, const struct kvi_node *node);
 
 /* ---- Blocks -------------------------------------------------------------------------------- */
 
@@ -282,6 +293,7 @@ void kvi_blocks_trim(struct kvg_tree *tree, const struct kvi_node *dead)
                  n = kvi_parent(tree, n)) {
                 n->tokens = cut->tokens + (n->tokens - block->tokens);
                 n->block = cut;
+                tree->children[slot_of(tree, n)].tokens = n->tokens;
                 cut->refs++;
                 block->refs--; /* The dead one still holds it. */
             }
@@ -311,31 +323,33 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
+/* A sum of products, one for each four tokens, none of which waits for another; each has its own
+ * secret, so that tokens that change places change the sum. */
 static uint32_t child_hash(
     const struct kvg_tree *tree, kvi_ref parent, uint32_t space, const uint32_t *tokens)
 {
-    uint64_t hash = tree->options.seed ^ ((uint64_t)parent << 32 | space);
     const uint32_t *end = tokens + tree->page_tokens;
+    uint64_t secret = tree->options.seed ^ UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t sum = ((uint64_t)parent << 32 | space) * UINT64_C(0xa0761d6478bd642f);
     uint64_t a;
     uint64_t b;
 
-    while (end - tokens > 4) {
+    for (; end - tokens >= 4; tokens += 4) {
         memcpy(&a, tokens, 8);
         memcpy(&b, tokens + 2, 8);
-        hash = fold(a ^ UINT64_C(0x9e3779b97f4a7c15), b ^ hash);
-        tokens += 4;
+        sum += fold(a ^ secret, b ^ ~secret);
+        secret += UINT64_C(0xd1b54a32d192ed03);
     }
-    a = tokens[0];
-    b = 0;
-    if (end - tokens > 1)
-        a |= (uint64_t)tokens[1] << 32;
-    if (end - tokens > 2)
-        b = tokens[2];
-    if (end - tokens > 3)
-        b |= (uint64_t)tokens[3] << 32;
-    hash =
-        fold(a ^ UINT64_C(0x9e3779b97f4a7c15), b ^ hash ^ UINT64_C(0xd1b54a32d192ed03));
-    return (uint32_t)fold(hash, UINT64_C(0xa0761d6478bd642f));
+    if (tokens != end) {
+        a = tokens[0];
+        b = 0;
+        if (end - tokens > 1)
+            a |= (uint64_t)tokens[1] << 32;
+        if (end - tokens > 2)
+            b = tokens[2];
+        sum += fold(a ^ secret, b ^ ~secret);
+    }
+    return (uint32_t)fold(sum ^ secret, UINT64_C(0xa0761d6478bd642f));
 }
 
 /* For kvg_tree_check(). */
@@ -377,6 +391,65 @@ struct kvi_node *kvi_child_find(const struct kvg_tree *tree,
     return NULL;
 }
 
+/* Follows the table from (`parent`, `offset`) on, and sends for the lines that the walk will want:
+ * the node's first two, and the first of its tokens. */
+static void look_ahead(const struct kvg_tree *tree, struct kvi_descent *descent,
+    kvi_ref parent, uint64_t offset)
+{
+    uint32_t page = tree->options.page_size;
+
+    descent->count = 0;
+    descent->next = 0;
+    while (descent->count < KVI_AHEAD && offset + page <= descent->units) {
+        uint32_t hash =
+            child_hash(tree, parent, descent->space, descent->tokens + offset);
+        uint32_t at = hash & tree->child_mask;
+        while (tree->children[at].node != 0 && tree->children[at].hash != hash)
+            at = (at + 1) & tree->child_mask;
+        const struct kvi_child_slot *slot = &tree->children[at];
+        if (slot->node == 0)
+            break;
+        const struct kvi_node *node = kvi_node_at(tree, slot->node);
+        __builtin_prefetch(node, 1);
+        __builtin_prefetch(&node->full.value);
+        for (uint32_t i = 0; i < 64 && i < slot->length; i += 16)
+            __builtin_prefetch(slot->tokens + i);
+        descent->ahead[descent->count++] = slot->node;
+        parent = slot->node;
+        offset += slot->length;
+    }
+    descent->ended = descent->count < KVI_AHEAD;
+}
+
+struct kvi_node *kvi_descend(const struct kvg_tree *tree, struct kvi_descent *descent,
+    const struct kvi_node *parent, uint64_t offset, uint32_t *matched)
+{
+    const uint32_t *tokens = descent->tokens + offset;
+    uint64_t rest = descent->units - offset;
+
+    if (descent->next == descent->count) {
+        if (descent->ended)
+            return NULL;
+        look_ahead(tree, descent, kvi_ref_of(parent), offset);
+        if (descent->count == 0)
+            return NULL;
+    }
+    struct kvi_node *node = kvi_node_at(tree, descent->ahead[descent->next++]);
+    if (KVI_LIKELY(node->parent == parent && node->space == descent->space)) {
+        *matched = kvi_node_match(tree, node, tokens, rest);
+        if (KVI_LIKELY(*matched != 0))
+            return node;
+    }
+    /* Another page has the same hash: what was seen ahead is not this key's path. */
+    descent->count = 0;
+    descent->next = 0;
+    descent->ended = false;
+    node = kvi_child_find(tree, parent, descent->space, tokens);
+    if (node != NULL)
+        *matched = kvi_node_match(tree, node, tokens, rest);
+    return node;
+}
+
 /* The table's slot of a node that is in it. */
 static uint32_t slot_of(const struct kvg_tree *tree, const struct kvi_node *node)
 {
@@ -397,7 +470,10 @@ static void table_add(struct kvg_tree *tree, struct kvi_node *node)
     uint32_t at = node->hash & tree->child_mask;
     while (tree->children[at].node != 0)
         at = (at + 1) & tree->child_mask;
-    tree->children[at] = (struct kvi_child_slot){node->hash, kvi_ref_of(node)};
+    tree->children[at] = (struct kvi_child_slot){.tokens = node->tokens,
+        .length = node->length,
+        .hash = node->hash,
+        .node = kvi_ref_of(node)};
     tree->child_used++;
 }
 
@@ -415,7 +491,7 @@ static void table_remove(struct kvg_tree *tree, const struct kvi_node *node)
             hole = at;
         }
     }
-    tree->children[hole] = (struct kvi_child_slot){0, 0};
+    tree->children[hole] = (struct kvi_child_slot){0};
     tree->child_used--;
 }
 
@@ -433,7 +509,7 @@ void kvi_child_link(
         parent->first_child = ref;
     parent->last_child = ref;
     parent->child_count++;
-    if (kvi_has(child, 0, KVG_TIER_DEVICE))
+    if (kvi_full_on_device(child))
         parent->device_child_count++;
     table_add(tree, child);
 }
@@ -453,7 +529,7 @@ void kvi_child_unlink(struct kvg_tree *tree, struct kvi_node *child)
     else
         parent->last_child = child->previous_sibling;
     parent->child_count--;
-    if (kvi_has(child, 0, KVG_TIER_DEVICE))
+    if (kvi_full_on_device(child))
         parent->device_child_count--;
     child->parent = NULL;
     child->previous_sibling = 0;
@@ -462,19 +538,18 @@ void kvi_child_unlink(struct kvg_tree *tree, struct kvi_node *child)
 
 /* ---- Match of one node --------------------------------------------------------------------- */
 
-/* How many of `count` words are equal.  memcmp, in pieces small enough that finding the place
- * inside the piece that differs costs nothing worth counting. */
+/* How many of `count` words are equal.  Mostly all are, so that is asked first; then smaller and
+ * smaller pieces lead to the place. */
 static size_t equal_tokens(const uint32_t *a, const uint32_t *b, size_t count)
 {
-    enum {
-        PIECE = 256
-    };
     size_t at = 0;
 
-    while (count - at > PIECE && memcmp(a + at, b + at, PIECE * sizeof(*a)) == 0)
-        at += PIECE;
-    while (count - at >= 16 && memcmp(a + at, b + at, 16 * sizeof(*a)) == 0)
-        at += 16;
+    if (KVI_LIKELY(memcmp(a, b, count * sizeof(*a)) == 0))
+        return count;
+    for (size_t piece = 4096; piece >= 16; piece /= 16) {
+        while (count - at > piece && memcmp(a + at, b + at, piece * sizeof(*a)) == 0)
+            at += piece;
+    }
     while (at < count && a[at] == b[at])
         at++;
     return at;
@@ -501,7 +576,9 @@ static void take_place(
     struct kvi_node *parent = child->parent;
     kvi_ref ref = kvi_ref_of(prefix);
 
-    tree->children[slot_of(tree, child)].node = ref;
+    struct kvi_child_slot *slot = &tree->children[slot_of(tree, child)];
+    slot->node = ref;
+    slot->length = prefix->length;
     prefix->hash = child->hash;
     prefix->parent = child->parent;
     prefix->previous_sibling = child->previous_sibling;
@@ -568,22 +645,23 @@ struct kvi_node *kvi_node_split(struct kvg_tree *tree, struct kvi_node *child,
 
     prefix->priority = child->priority;
     prefix->hits = child->hits;
-    prefix->flags = child->flags & (KVI_NODE_STORED | KVI_NODE_AWAITS_ALL);
+    prefix->flags =
+        child->flags & (KVI_NODE_STORED | KVI_NODE_AWAITS_ALL | KVI_NODE_FULL_DEVICE);
     prefix->creation = child->creation;
     prefix->pending_load = child->pending_load;
     prefix->history = child->history;
     prefix->space = child->space;
     kvi_space_hold_again(tree, child->space);
 
-    take_place(tree, prefix, child);
     split_views(tree, prefix, child, at);
+    take_place(tree, prefix, child);
     child->parent = prefix;
     child->previous_sibling = 0;
     child->next_sibling = 0;
     prefix->first_child = kvi_ref_of(child);
     prefix->last_child = prefix->first_child;
     prefix->child_count = 1;
-    prefix->device_child_count = kvi_has(child, 0, KVG_TIER_DEVICE) ? 1 : 0;
+    prefix->device_child_count = kvi_full_on_device(child) ? 1 : 0;
     table_add(tree, child);
     split_parts(tree, prefix, child, at);
 

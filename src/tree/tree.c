@@ -155,6 +155,8 @@ static void set_up(struct kvg_tree *tree)
     tree->page_tokens = options->page_size + (tree->eagle ? 1u : 0u);
     tree->rank_can_fall =
         options->policy == KVG_POLICY_MRU || options->policy == KVG_POLICY_TLRU;
+    tree->ranks_differ =
+        options->policy == KVG_POLICY_LRU || options->policy == KVG_POLICY_MRU;
     bytes = (uint32_t)(sizeof(struct kvi_node) +
                        (tree->part_count - 1) * sizeof(struct kvi_aux));
     tree->node_bytes = (bytes + 63) & ~63u;
@@ -234,17 +236,17 @@ void kvg_tree_free(struct kvg_tree *tree)
         return;
     struct kvi_insert *insert = &tree->insert;
     free_nodes(tree);
-    for (uint32_t i = 0; i < tree->chunk_count; i++)
-        kvi_release_array(&tree->alloc, tree->chunks[i].memory,
-            (size_t)tree->node_bytes * KVI_CHUNK_NODES + KVI_CHUNK_ALIGN, 1);
+    for (uint32_t i = 0; i < tree->slab_count; i++)
+        kvi_release_array(&tree->alloc, tree->slabs[i].memory, tree->slabs[i].bytes, 1);
+    kvi_release_array(
+        &tree->alloc, tree->slabs, tree->slab_capacity, sizeof(*tree->slabs));
     kvi_release_array(
         &tree->alloc, tree->chunks, tree->chunk_capacity, sizeof(*tree->chunks));
     if (tree->children != NULL)
         kvi_release_array(&tree->alloc, tree->children, (size_t)tree->child_mask + 1,
             sizeof(*tree->children));
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++)
-        kvi_release_array(&tree->alloc, tree->heaps[tier].entries,
-            tree->heaps[tier].capacity, sizeof(struct kvi_heap_entry));
+        kvi_heap_fini(tree, &tree->heaps[tier]);
     kvi_spaces_fini(tree);
     kvi_release_array(
         &tree->alloc, tree->buffers, tree->buffer_capacity, sizeof(*tree->buffers));

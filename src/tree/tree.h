@@ -10,6 +10,7 @@
  *     id    | creation number, 38 bits | ref, 26 bits |
  *
  *     arena   chunk 0: [ - ][root][ A ][ B ] ...   chunk 1: [ . ] ...
+ *             slab 0 holds chunk 0, slab 1 chunk 1, ... later ones up to 64 chunks at once
  *
  *     node    line 1: id, parent, key view, counters, last access, FULL's locks
  *             line 2: FULL's values                   line 3 and 4: what is needed less often
@@ -76,10 +77,10 @@ typedef uint32_t kvi_ref; /* A node's place in the arena; 0 is nobody. */
 #define KVI_CHUNK_BITS 8
 #define KVI_CHUNK_ALIGN 64u
 #define KVI_CHUNK_NODES (1u << KVI_CHUNK_BITS)
+#define KVI_SLAB_CHUNKS_MAX 64u
 #define KVI_PARTS_MAX 3            /* Components one tree can have at once. */
 #define KVI_TIME_SHIFT 24          /* A tick leaves room for that many ancestors. */
 #define KVI_BUFFER_RUNS UINT32_MAX /* In kvi_value.buffer: see `runs`. */
-#define KVI_HEAP_NONE UINT32_MAX
 
 /* ---- Blocks -------------------------------------------------------------------------------- */
 
@@ -158,6 +159,10 @@ enum kvi_node_flag {
     KVI_NODE_DUPLICATE = 1 << 4, /* In the list of settled duplicates. */
     KVI_NODE_ROOT = 1 << 5,
     KVI_NODE_AWAITS_FIRST = 1 << 6, /* And a bit for each further part: see withdraw.c. */
+    KVI_NODE_FULL_DEVICE =
+        1 << 9, /* FULL has a device value: what its length says too. */
+    KVI_NODE_PLACED_FIRST =
+        1 << 10, /* Has an entry in the device heap, next bit: host. */
 };
 
 struct kvi_node {
@@ -181,7 +186,7 @@ struct kvi_node {
     uint32_t hash;  /* In the child table. */
     uint32_t depth; /* Units from the root to the node's end. */
     uint32_t hits;
-    uint32_t heap_place[KVG_TIER_COUNT];
+    uint32_t heap_place[KVG_TIER_COUNT]; /* If placed, and if the policy needs it. */
     kvi_ref next_sibling, previous_sibling, last_child;
     kvi_ref walk_next; /* In the list of nodes that a device walk took out. */
     kvi_ref path_next; /* Scratch: the next node down a path. */
@@ -202,13 +207,14 @@ _Static_assert(offsetof(struct kvi_node, full.value) == 64,
 /* ---- Leaves, lists, namespaces, buffers ---------------------------------------------------- */
 
 struct kvi_heap_entry {
-    uint64_t rank; /* The policy's key, then the last access, as they were when stored. */
-    uint64_t access;
+    uint64_t rank; /* The policy's key, as it was when stored. */
     kvi_ref node;
     uint32_t number; /* Low bits of its creation number. */
 };
 struct kvi_heap {
-    struct kvi_heap_entry *entries;
+    struct kvi_heap_entry *entries; /* The four below an entry share a cache line. */
+    uint64_t *accesses; /* Last accesses, as they were; NULL if ranks never are equal. */
+    void *memory;       /* Of both. */
     uint32_t count, capacity;
     uint32_t leaf_count;  /* Nodes with the mark. */
     uint32_t ghost_count; /* Entries whose node is gone. */
@@ -242,9 +248,24 @@ struct kvi_buffer {
     bool known, held;
 };
 
+/* The copies of what the node says of its key let a walk look ahead without reading nodes. */
 struct kvi_child_slot {
+    const uint32_t *tokens;
+    uint32_t length;
     uint32_t hash;
     kvi_ref node; /* 0: empty. */
+    uint32_t unused;
+};
+
+/* A walk down along a key, some nodes ahead of itself. */
+#define KVI_AHEAD 8u
+struct kvi_descent {
+    const uint32_t *tokens; /* The whole key; */
+    uint64_t units;         /* its whole pages. */
+    uint32_t space;
+    uint32_t count, next; /* Of `ahead`. */
+    bool ended;           /* The table had no more. */
+    kvi_ref ahead[KVI_AHEAD];
 };
 
 /* ---- Components ---------------------------------------------------------------------------- */
@@ -316,6 +337,9 @@ struct kvi_insert {
     size_t value_index;   /* The span that holds position `total`, */
     uint64_t value_start; /* and the position of its first slot. */
     kvg_node_id node;     /* Where the walk stands. */
+    bool space_known;     /* Else nothing of the key can be in the tree. */
+    struct kvi_descent
+        descent; /* What the walk sees ahead, until the caller may change it. */
     kvg_node_id target;
     bool is_new_leaf;
     uint32_t backup_at;  /* Index + 1 of the backup action in `pending`, 0: none. */
@@ -341,9 +365,10 @@ struct kvi_walk {
 
 /* ---- The tree ------------------------------------------------------------------------------ */
 
-struct kvi_chunk {
-    char *start;  /* On a cache line. */
-    void *memory; /* What to release. */
+/* One allocation of some chunks. */
+struct kvi_slab {
+    void *memory;
+    size_t bytes;
 };
 
 struct kvi_recorder;
@@ -361,12 +386,15 @@ struct kvg_tree {
     struct kvg_page_rule page_rule;
 
     /* Arena. */
-    struct kvi_chunk *chunks;
+    char **chunks; /* Where each begins, on a cache line. */
     uint32_t chunk_count, chunk_capacity;
+    struct kvi_slab *slabs;
+    uint32_t slab_count, slab_capacity;
     uint32_t node_bytes;
-    kvi_ref free_node;   /* Chained by next_sibling. */
+    kvi_ref free_node;   /* Nodes that were in use, chained by next_sibling. */
+    kvi_ref fresh_node;  /* From here on, none was: their memory is untouched. */
     uint32_t node_count; /* Alive, with the root. */
-    uint32_t free_count;
+    uint32_t free_count; /* Of both kinds. */
     uint64_t next_number;
     kvi_ref root;
 
@@ -375,6 +403,7 @@ struct kvg_tree {
     uint32_t child_used;
     uint32_t page_tokens; /* Tokens that a page's units need. */
     bool rank_can_fall;   /* The policy's key of a node can become smaller (mru, tlru). */
+    bool ranks_differ;    /* No two nodes have the same (lru, mru). */
 
     uint64_t ticks;
     uint64_t next_uuid[KVG_COMPONENT_MAX];
@@ -407,7 +436,7 @@ struct kvg_tree {
 
 static inline struct kvi_node *kvi_node_at(const struct kvg_tree *tree, kvi_ref ref)
 {
-    return (struct kvi_node *)(void *)(tree->chunks[ref >> KVI_CHUNK_BITS].start +
+    return (struct kvi_node *)(void *)(tree->chunks[ref >> KVI_CHUNK_BITS] +
                                        (size_t)(ref & (KVI_CHUNK_NODES - 1)) *
                                            tree->node_bytes);
 }
@@ -473,10 +502,21 @@ static inline bool kvi_awaits(const struct kvi_node *node, uint32_t slot)
 #define KVI_NODE_AWAITS_ALL \
     ((KVI_NODE_AWAITS_FIRST << KVI_PARTS_MAX) - KVI_NODE_AWAITS_FIRST)
 
-/* FULL on device; the root counts as present. */
+/* FULL on device, as the first line tells it. */
+static inline bool kvi_full_on_device(const struct kvi_node *node)
+{
+    return (node->flags & KVI_NODE_FULL_DEVICE) != 0;
+}
+
+/* The same; the root counts as present. */
 static inline bool kvi_on_device(const struct kvi_node *node)
 {
-    return kvi_has(node, 0, KVG_TIER_DEVICE) || kvi_is_root(node);
+    return (node->flags & (KVI_NODE_FULL_DEVICE | KVI_NODE_ROOT)) != 0;
+}
+
+static inline bool kvi_placed(const struct kvi_node *node, enum kvg_tier tier)
+{
+    return (node->flags & (KVI_NODE_PLACED_FIRST << tier)) != 0;
 }
 static inline bool kvi_evicted(const struct kvi_node *node)
 {
@@ -526,6 +566,21 @@ void kvi_node_free(struct kvg_tree *tree, struct kvi_node *node);
 struct kvi_node *kvi_child_find(const struct kvg_tree *tree,
     const struct kvi_node *parent, uint32_t space, const uint32_t *tokens);
 uint32_t kvi_child_hash(const struct kvg_tree *tree, const struct kvi_node *node);
+
+/* The same for a walk from the root (or any node) along a key: the child of `parent` at unit `offset`,
+ * and how many units of it the key has. */
+static inline void kvi_descent_init(
+    struct kvi_descent *descent, const uint32_t *tokens, uint64_t units, uint32_t space)
+{
+    descent->tokens = tokens;
+    descent->units = units;
+    descent->space = space;
+    descent->count = 0;
+    descent->next = 0;
+    descent->ended = false;
+}
+struct kvi_node *kvi_descend(const struct kvg_tree *tree, struct kvi_descent *descent,
+    const struct kvi_node *parent, uint64_t offset, uint32_t *matched);
 void kvi_child_link(
     struct kvg_tree *tree, struct kvi_node *parent, struct kvi_node *child);
 void kvi_child_unlink(struct kvg_tree *tree, struct kvi_node *child);
@@ -654,6 +709,10 @@ uint64_t kvi_policy_rank(const struct kvg_tree *tree, const struct kvi_node *nod
 void kvi_walk_forget(struct kvg_tree *tree, struct kvi_node *node);
 
 bool kvi_heap_is_ghost(const struct kvg_tree *tree, const struct kvi_heap_entry *entry);
+
+/* Makes room for `wanted` entries. */
+kvg_err kvi_heap_reserve(struct kvg_tree *tree, struct kvi_heap *heap, uint32_t wanted);
+void kvi_heap_fini(struct kvg_tree *tree, struct kvi_heap *heap);
 
 /* Settled duplicates (FULL on both tiers, nothing in flight), in the order they were born. */
 void kvi_duplicate_update(struct kvg_tree *tree, struct kvi_node *node);

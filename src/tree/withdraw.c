@@ -210,18 +210,19 @@ uint64_t kvg_tree_first_awaited(
     const struct kvi_node *node = kvi_node_at(tree, tree->root);
     struct kvg_tree_key view;
     uint64_t units = kvi_tree_key(tree, key, &view);
+    struct kvi_descent descent;
     uint64_t offset = 0;
     uint32_t space;
+    uint32_t matched;
 
     if (units == 0 || !kvi_space_find(tree, &view.space, &space))
         return UINT64_MAX;
+    kvi_descent_init(&descent, view.tokens, units, space);
     while (offset < units) {
         const struct kvi_node *child =
-            kvi_child_find(tree, node, space, view.tokens + offset);
+            kvi_descend(tree, &descent, node, offset, &matched);
         if (child == NULL)
             break;
-        uint32_t matched =
-            kvi_node_match(tree, child, view.tokens + offset, units - offset);
         if ((child->flags & KVI_NODE_AWAITS_ALL) != 0 && offset + matched > from)
             return offset;
         if (matched < child->length)
@@ -267,8 +268,10 @@ void kvg_tree_usable_pages(const struct kvg_tree *tree, const struct kvg_tree_ke
     uint64_t run[KVI_PARTS_MAX];
     struct kvg_tree_key view;
     uint64_t units = kvi_tree_key(tree, key, &view);
+    struct kvi_descent descent;
     uint64_t offset = 0;
     uint32_t space;
+    uint32_t matched;
 
     if (flag_count == 0)
         return;
@@ -277,13 +280,12 @@ void kvg_tree_usable_pages(const struct kvg_tree *tree, const struct kvg_tree_ke
     flags[0] = 1;
     if (units == 0 || !kvi_space_find(tree, &view.space, &space))
         return;
+    kvi_descent_init(&descent, view.tokens, units, space);
     while (offset < units) {
         const struct kvi_node *child =
-            kvi_child_find(tree, node, space, view.tokens + offset);
+            kvi_descend(tree, &descent, node, offset, &matched);
         if (child == NULL || kvi_awaits(child, 0) || kvi_evicted(child))
             return;
-        uint32_t matched =
-            kvi_node_match(tree, child, view.tokens + offset, units - offset);
         flag_node(tree, child, offset, matched, run, flags, flag_count);
         if (matched < child->length)
             return;

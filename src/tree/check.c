@@ -187,7 +187,7 @@ static void check_part(struct check *check, const struct kvi_node *node, uint32_
         check->evictable[slot] += part->value[KVG_TIER_DEVICE].length;
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
         check_value(check, node, slot, &part->value[tier]);
-        check->listed[slot][tier] += kvi_listed(node, slot, tier);
+        check->listed[slot][tier] += kvi_listed(node, slot, (enum kvg_tier)tier);
     }
     if (slot == 0)
         return;
@@ -236,7 +236,7 @@ static void check_leaf(struct check *check, const struct kvi_node *node)
         host != kvi_is_host_leaf(tree, node) || (device && host))
         broken(check, "T8", node, "a leaf mark is wrong");
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++)
-        check->placed[tier] += kvi_placed(node, tier);
+        check->placed[tier] += kvi_placed(node, (enum kvg_tier)tier);
     check->leaves[KVG_TIER_DEVICE] += device;
     check->leaves[KVG_TIER_HOST] += host;
     if ((device && !kvi_placed(node, KVG_TIER_DEVICE) &&

@@ -1,0 +1,9 @@
+# The suite that every backend passes (store/conformance.h).
+add_library(kvgraft_store_suite STATIC
+  store/conformance.c store/conformance_evict.c store/conformance_many.c)
+target_compile_definitions(kvgraft_store_suite PRIVATE _GNU_SOURCE)
+target_include_directories(kvgraft_store_suite PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+target_link_libraries(kvgraft_store_suite
+  PUBLIC kvgraft_test_support PRIVATE kvgraft_flags)
+
+kvgraft_test(test_store_memory SOURCES store/test_memory.c LIBRARIES kvgraft_store_suite)

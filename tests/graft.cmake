@@ -2,6 +2,8 @@ kvgraft_test(test_linker_seed SOURCES unit/test_linker_seed.c support/linker_kit
   support/mem_transport.c)
 kvgraft_test(test_engine SOURCES unit/test_engine.c support/mem_transport.c)
 kvgraft_test(test_ranks SOURCES unit/test_ranks.c support/mem_transport.c)
+kvgraft_test(test_linker_contract SOURCES unit/test_linker_contract.c support/linker_kit.c
+  support/mem_transport.c)
 kvgraft_test(test_linker_loads SOURCES unit/test_linker_loads.c support/linker_kit.c
   support/mem_transport.c)
 
@@ -20,7 +22,7 @@ foreach(name agree cache complete engine engine_audit linker lookup memory offlo
     restore retention rids room transfer)
   list(APPEND KVGRAFT_GRAFT_SOURCES ${PROJECT_SOURCE_DIR}/src/graft/${name}.c)
 endforeach()
-foreach(plant RANGE 1 10)
+foreach(plant RANGE 1 11)
   kvgraft_test(sim_plant_${plant} SOURCES ${KVGRAFT_SIM_ENGINES} ${KVGRAFT_GRAFT_SOURCES}
     ARGS --must-fail 200 LABELS full)
   target_compile_definitions(sim_plant_${plant} PRIVATE KVI_GRAFT_PLANT=${plant} KVG_BUILDING)

@@ -351,7 +351,8 @@ struct kvg_engine_prompt {
 
 struct kvg_engine_match {
     size_t struct_bytes;
-    uint64_t device_length; /* The row's length: tokens that need no computing. */
+    uint64_t device_length; /* The row's length: tokens that need no computing, but with a
+                             * request ring the last kvg_tree_reprefill_tail() of them. */
     uint64_t load_length;   /* More that kvg_engine_load() could restore. */
     bool load_needed;       /* Call kvg_engine_load(), or kvg_engine_abort(), next. */
     bool loading; /* Another request is loading what comes next: abort and begin again. */

@@ -133,6 +133,11 @@ KVG_API kvg_node_id kvg_tree_root(const struct kvg_tree *tree);
 KVG_API uint32_t kvg_tree_page_size(const struct kvg_tree *tree);
 KVG_API bool kvg_tree_is_eagle(const struct kvg_tree *tree);
 
+/* Units at the end of a match that a request must compute again because their window slots are
+ * nowhere: the window if requests have rings of their own and there is no host pool for it, else
+ * 0.  At most the length of the match. */
+KVG_API uint64_t kvg_tree_reprefill_tail(const struct kvg_tree *tree);
+
 /* ---- Buffers -------------------------------------------------------------------------------
  * An embedder whose slot numbers live in a table of its own (a tensor) registers the table and
  * speaks of positions in it.  The tree counts the values that refer to it. */

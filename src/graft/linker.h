@@ -71,6 +71,7 @@ struct kvg_linker {
     struct kvg_tree *tree;
     struct kvg_transport transport;
     bool has_transport, closed, skip_swa;
+    bool inserting_tail; /* What a load inserts has no bytes yet: nothing is offered. */
     struct kvg_agreement agreement;
     uint32_t page_size, pages_max, window_pages;
     struct kvg_page_rule rule;

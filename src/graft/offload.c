@@ -148,7 +148,7 @@ kvg_err kvg_linker_offload(struct kvg_linker *linker, const kvg_node_id *nodes,
     struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
     kvg_err first = KVG_OK;
 
-    if (!linker->has_transport)
+    if (!linker->has_transport || linker->inserting_tail)
         return KVG_OK;
     if (!linker->group_open)
         linker->group++;

@@ -225,7 +225,9 @@ static kvg_err insert_tail(struct kvg_linker *linker, struct restore *work,
     kvg_err err = kvg_tree_pin_full(linker->tree, work->pinned, error);
     if (err != KVG_OK)
         return err;
+    linker->inserting_tail = !KVI_GRAFT_PLANTED(11);
     err = kvg_cache_insert(linker->cache, &insert, inserted, &taken, error);
+    linker->inserting_tail = false;
     if (kvg_tree_unpin_full(linker->tree, work->pinned, NULL) != KVG_OK)
         KVI_ASSERT(false);
     if (err != KVG_OK) {

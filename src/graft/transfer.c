@@ -25,17 +25,18 @@ kvg_err kvi_transfer_filter(struct kvg_linker *linker,
     size_t range_count, uint64_t start, struct kvg_key *keys, struct kvg_spans *spans,
     struct kvg_tree_transfer *out)
 {
-    const struct kvg_spans whole = {(struct kvg_span *)(uintptr_t)transfer->spans,
-        transfer->span_count, transfer->span_count};
+    const struct kvg_tree_transfer in = *transfer; /* `out` may be the same. */
+    const struct kvg_spans whole = {
+        (struct kvg_span *)(uintptr_t)in.spans, in.span_count, in.span_count};
     uint64_t page = linker->page_size;
-    uint64_t end = start + transfer->key_count * page;
+    uint64_t end = start + in.key_count * page;
 
-    *out = *transfer;
+    *out = in;
     out->key_count = 0;
     out->keys = keys;
     spans->count = 0;
     for (size_t i = 0; i < range_count; i++) {
-        if (ranges[i].component != transfer->component)
+        if (ranges[i].component != in.component)
             continue;
         uint64_t low = ranges[i].start > start ? ranges[i].start : start;
         uint64_t high = ranges[i].end < end ? ranges[i].end : end;
@@ -43,8 +44,8 @@ kvg_err kvi_transfer_filter(struct kvg_linker *linker,
             continue;
         KVI_ASSERT(low % page == 0 && high % page == 0);
         size_t pages = (size_t)((high - low) / page);
-        memcpy(keys + out->key_count, transfer->keys + (low - start) / page,
-            pages * sizeof(*keys));
+        memcpy(
+            keys + out->key_count, in.keys + (low - start) / page, pages * sizeof(*keys));
         out->key_count += pages;
         if (kvi_spans_cut_append(
                 &linker->alloc, &whole, low - start, high - low, spans) != KVG_OK)

@@ -94,6 +94,25 @@ void kvg_tree_options_init(struct kvg_tree_options *options)
 static const struct kvi_component *const known_components[] = {
     &kvi_component_full, &kvi_component_swa, &kvi_component_mamba};
 
+static kvg_err unknown_components(uint32_t components, struct kvg_error *error)
+{
+    char message[sizeof(error->message)];
+    struct kvi_text text;
+    bool any = false;
+
+    kvi_text_init(&text, message, sizeof(message));
+    kvi_text_str(
+        &text, "a component of this version is FULL, SWA or MAMBA; unsupported:");
+    for (uint32_t type = 0; type < KVG_COMPONENT_COUNT; type++) {
+        if ((components & KVG_COMPONENT_BIT(type)) == 0)
+            continue;
+        kvi_text_str(&text, any ? ", " : " ");
+        kvi_text_str(&text, kvg_component_name(type));
+        any = true;
+    }
+    return kvi_fail(error, KVG_EUNSUPPORTED, "tree.components", message);
+}
+
 static kvg_err check_options(
     const struct kvg_tree_options *options, struct kvg_error *error)
 {
@@ -108,8 +127,7 @@ static kvg_err check_options(
     for (size_t i = 0; i < sizeof(known_components) / sizeof(known_components[0]); i++)
         known |= KVG_COMPONENT_BIT(known_components[i]->type);
     if ((options->components & ~known) != 0)
-        return kvi_fail(error, KVG_EUNSUPPORTED, "tree.components",
-            "a component of this version is FULL, SWA or MAMBA");
+        return unknown_components(options->components & ~known, error);
     if ((options->components & KVG_COMPONENT_BIT(KVG_COMPONENT_FULL)) == 0)
         return kvi_fail(
             error, KVG_EINVAL, "tree.components", "every tree has the component FULL");
@@ -289,6 +307,14 @@ kvg_node_id kvg_tree_root(const struct kvg_tree *tree)
     return kvi_node_at(tree, tree->root)->id;
 }
 
+uint64_t kvg_tree_reprefill_tail(const struct kvg_tree *tree)
+{
+    bool in_request = tree->slot_of[KVG_COMPONENT_SWA] >= 0 &&
+                      tree->options.swa_request_ring && !tree->settings.swa_host_pool;
+
+    return in_request ? tree->options.window : 0;
+}
+
 uint32_t kvg_tree_page_size(const struct kvg_tree *tree)
 {
     return tree->options.page_size;
@@ -358,7 +384,7 @@ kvg_err kvg_tree_node_get(
         for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
             out->value_length[component][tier] = kvi_part(node, slot)->value[tier].length;
             out->lock_count[component][tier] = kvi_part(node, slot)->lock[tier];
-            out->listed[component][tier] = kvi_listed(node, slot, tier);
+            out->listed[component][tier] = kvi_listed(node, slot, (enum kvg_tier)tier);
         }
     }
     return KVG_OK;

@@ -54,7 +54,7 @@ struct world {
     struct sim_network network;
     struct side sides[ENGINES];
     uint32_t page_size, window;
-    bool swa, ring, eagle, poor; /* Poor: allocations fail now and then. */
+    bool swa, ring, sparse, eagle, poor; /* Poor: allocations fail now and then. */
     kvg_request_id next_id;
     uint64_t seed, hits, loaded, cuts, crashes;
     uint64_t trace;
@@ -104,6 +104,8 @@ static void start_engine(struct world *world, struct side *side)
     options.row_count = REQUESTS;
     options.context_tokens = 64;
     options.write_through_hits = 1 + below(world, 2);
+    options.sparse_retention = world->sparse;
+    options.retention_interval = world->sparse ? world->page_size * below(world, 4) : 0;
     side->transport = mem_transport_new(&world->store, world->page_size);
     side->transport->device[0] = side->words[0];
     side->transport->device[1] = side->words[1];
@@ -521,6 +523,7 @@ static uint64_t run(uint64_t seed, int steps, bool say)
     world->page_size = PAGES[below(world, 4)];
     world->swa = below(world, 2) == 1;
     world->ring = world->swa && below(world, 5) == 0;
+    world->sparse = world->swa && below(world, 4) == 0;
     world->eagle = below(world, 3) == 0;
     world->poor = seed % 4 == 0;
     world->window = world->swa ? 1 + (uint32_t)below(world, 12) : 0;

@@ -38,7 +38,9 @@ void lk_fix_init(struct fix *fix, struct setup setup, struct mem_store *store)
         .transport = &fix->transport->table,
         .agreement = setup.agreement,
         .prompt_pages_max = 64,
-        .write_through_hits = setup.hits};
+        .write_through_hits = setup.hits,
+        .sparse_retention = setup.sparse,
+        .retention_interval = setup.interval};
     CHECK_EQ(
         kvg_linker_new(alloc, fix->cache, &linker, &fix->linker, &fix->error), KVG_OK);
 }

@@ -30,6 +30,8 @@ struct setup {
     uint32_t page_size, window;
     bool swa, ring, eagle;
     uint64_t hits;
+    bool sparse;
+    uint64_t interval;
     struct kvg_agreement agreement;
 };
 

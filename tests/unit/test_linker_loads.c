@@ -105,41 +105,65 @@ TEST(a_load_that_cannot_be_queued_leaves_nothing)
     nothing_is_left(&fix, &store);
 }
 
-static struct fix *resetting;
-static uint32_t locks_at_reset;
+/* Who looks at the locks while the transport stops. */
+static struct {
+    struct fix *fix;
+    kvg_node_id offloaded;
+    uint32_t load_locks, offload_locks;
+} watch;
 static void count_locks(struct mem_transport *transport)
 {
     (void)transport;
-    locks_at_reset = lk_lock_of(resetting, resetting->load.last_node);
+    watch.load_locks = lk_lock_of(watch.fix, watch.fix->load.last_node);
+    watch.offload_locks = lk_lock_of(watch.fix, watch.offloaded);
+}
+
+/* A load and an offload are under way. */
+static void busy(struct fix *fix, struct mem_store *store)
+{
+    queued_load(fix, store);
+    kvg_node_id node = lk_insert(fix, lk_run_of(50, 2));
+    CHECK_EQ(kvg_linker_offload(fix->linker, &node, 1, 0, true, NULL), KVG_OK);
+    watch.fix = fix;
+    watch.offloaded = node;
+    watch.load_locks = watch.offload_locks = 0;
+    fix->transport->on_reset = count_locks;
+}
+
+static void all_is_quiet(struct fix *fix, struct mem_store *store)
+{
+    uint64_t wanted[KVG_COMPONENT_MAX] = {64};
+    CHECK_EQ(watch.load_locks, 1);
+    CHECK_EQ(watch.offload_locks, 1);
+    fix->transport->on_reset = NULL;
+    struct kvg_tree_node node = lk_get(fix, watch.offloaded);
+    CHECK(!node.stored);
+    CHECK_EQ(node.pending_write, KVG_NODE_NONE);
+    CHECK_EQ(lk_lock_of(fix, watch.offloaded), 0);
+    CHECK_EQ(kvg_cache_evict(fix->cache, wanted, NULL, NULL), KVG_OK);
+    nothing_is_left(fix, store);
 }
 
 TEST(reset_quiesces_backend_before_releasing_pending_locks)
 {
     struct mem_store store;
+    struct kvg_linker_offload offload;
     struct fix fix;
-    queued_load(&fix, &store);
-    resetting = &fix;
-    fix.transport->on_reset = count_locks;
+    busy(&fix, &store);
     kvg_linker_reset(fix.linker);
-    CHECK_EQ(locks_at_reset, 1);
     CHECK_EQ(fix.transport->resets, 1);
-    fix.transport->on_reset = NULL;
-    nothing_is_left(&fix, &store);
+    CHECK(!kvg_linker_offload_get(fix.linker, 0, &offload));
+    all_is_quiet(&fix, &store);
 }
 
 TEST(close_quiesces_backend_before_releasing_pending_loads)
 {
     struct mem_store store;
     struct fix fix;
-    queued_load(&fix, &store);
-    resetting = &fix;
-    fix.transport->on_reset = count_locks;
-    locks_at_reset = 0;
+    busy(&fix, &store);
     kvg_linker_close(fix.linker);
-    CHECK_EQ(locks_at_reset, 1);
     CHECK_EQ(fix.transport->closes, 1);
-    fix.transport->on_reset = NULL;
-    nothing_is_left(&fix, &store);
+    all_is_quiet(&fix, &store);
 }
 
 TEST_MAIN(RUN(async_load_pins_node_until_completion),

@@ -4,6 +4,8 @@ kvgraft_test(test_engine SOURCES unit/test_engine.c support/mem_transport.c)
 kvgraft_test(test_ranks SOURCES unit/test_ranks.c support/mem_transport.c)
 kvgraft_test(test_linker_contract SOURCES unit/test_linker_contract.c support/linker_kit.c
   support/mem_transport.c)
+kvgraft_test(test_field_reports SOURCES unit/test_field_reports.c support/tree_kit.c
+  support/mem_transport.c)
 kvgraft_test(test_linker_loads SOURCES unit/test_linker_loads.c support/linker_kit.c
   support/mem_transport.c)
 

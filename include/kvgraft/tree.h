@@ -633,7 +633,8 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_tree_write_build(struct kvg_tree *tree,
     kvg_node_id node, struct kvg_tree_transfer *out, size_t *count_out,
     struct kvg_error *error);
 
-/* The same transfers with host slots in `spans`. */
+/* The same transfers with host slots in `spans`.  KVG_ESTATE, under write-through, for a node whose
+ * parent has no host copy. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_tree_write_commit(struct kvg_tree *tree,
     const struct kvg_tree_transfer *transfers, size_t count, struct kvg_error *error);
 

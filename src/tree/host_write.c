@@ -157,6 +157,16 @@ kvg_err kvi_transfer_check(const struct kvg_tree *tree,
     return KVG_OK;
 }
 
+/* Under write-through a host copy stands on its parent's: else nothing could reach it. */
+static bool hangs_in_the_air(
+    const struct kvg_tree *tree, const struct kvi_node *node, uint32_t slot)
+{
+    const struct kvi_node *parent = kvi_parent(tree, node);
+
+    return slot == 0 && !tree->settings.write_back && !kvi_is_root(parent) &&
+           !kvi_has(parent, 0, KVG_TIER_HOST);
+}
+
 /* Gives each node its slice; all or none. */
 static kvg_err commit_one(struct kvg_tree *tree, const struct kvg_tree_transfer *transfer,
     struct kvg_error *error)
@@ -165,6 +175,11 @@ static kvg_err commit_one(struct kvg_tree *tree, const struct kvg_tree_transfer 
     uint32_t slot;
     kvg_err err = kvi_transfer_check(tree, transfer, KVG_TIER_DEVICE, &slot, error);
 
+    for (size_t i = 0; err == KVG_OK && i < transfer->node_count; i++) {
+        if (hangs_in_the_air(tree, kvi_node_find(tree, transfer->nodes[i]), slot))
+            return kvi_fail_node(error, KVG_ESTATE, "transfer.nodes",
+                "the parent of node ", transfer->nodes[i], " has no host copy");
+    }
     for (size_t i = 0; err == KVG_OK && i < transfer->node_count; i++) {
         struct kvi_node *node = kvi_node_find(tree, transfer->nodes[i]);
         struct kvi_value *value = &kvi_part(node, slot)->value[KVG_TIER_HOST];

@@ -227,6 +227,72 @@ TEST(eight_ranks_that_differ_make_the_same_calls)
         run_ranks(8, seed, seed % 2 == 0);
 }
 
+/* ---- Room on one rank only ----------------------------------------------------------------- */
+
+struct tight {
+    struct meeting *meeting;
+    uint64_t slots;
+    kvg_err err;
+    uint64_t length, held, nodes;
+};
+
+static void *run_tight(void *context)
+{
+    struct tight *rank = context;
+    struct kvg_engine_options options;
+    struct kvg_engine *engine = NULL;
+    struct kvg_engine_match match;
+    struct kvg_audit_totals totals = {0};
+    struct kvg_tree_stats stats;
+    uint32_t tokens[30] = {1, 2, 3};
+    uint64_t more = 30;
+    kvg_row row;
+    kvg_engine_options_init(&options);
+    options.full_slots = rank->slots;
+    options.row_count = 4;
+    options.context_tokens = 40;
+    options.agreement = (struct kvg_agreement){meet, rank->meeting};
+    rank->err = kvg_engine_new(kvg_alloc_default(), &options, &engine, NULL);
+    if (rank->err != KVG_OK)
+        return NULL;
+    struct kvg_engine_prompt prompt = {
+        .id = 1, .key = {.tokens = tokens, .token_count = 30}};
+    rank->err = kvg_engine_begin(engine, &prompt, &match, &row, NULL);
+    if (rank->err == KVG_OK) {
+        rank->err = kvg_engine_extend(engine, &row, &more, 1, NULL);
+        rank->length = kvg_rows_length(kvg_engine_rows(engine), row);
+    }
+    if (kvg_engine_audit(engine, &totals, NULL, NULL) != KVG_OK)
+        rank->err = KVG_ESTATE;
+    rank->held = totals.claimed_slots[KVG_CLAIM_HELD];
+    kvg_tree_stats(kvg_engine_tree(engine), &stats);
+    rank->nodes = stats.nodes;
+    kvg_engine_free(engine);
+    return NULL;
+}
+
+TEST(b59_room_on_one_rank_only_is_room_on_none)
+{
+    struct meeting meeting = {.ranks = 2,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .changed = PTHREAD_COND_INITIALIZER};
+    struct tight ranks[2] = {
+        {.meeting = &meeting, .slots = 64}, {.meeting = &meeting, .slots = 16}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(pthread_create(&threads[i], NULL, run_tight, &ranks[i]), 0);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(ranks[i].err, KVG_ENOSPACE);
+        CHECK_EQ(ranks[i].length, 0);
+        CHECK_EQ(ranks[i].held, 0); /* No reservation is left. */
+        CHECK_EQ(ranks[i].nodes, 1);
+    }
+    CHECK(!meeting.mismatch);
+}
+
 TEST_MAIN(RUN(two_ranks_that_differ_make_the_same_calls),
     RUN(four_ranks_that_differ_make_the_same_calls),
-    RUN(eight_ranks_that_differ_make_the_same_calls))
+    RUN(eight_ranks_that_differ_make_the_same_calls),
+    RUN(b59_room_on_one_rank_only_is_room_on_none))

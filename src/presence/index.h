@@ -14,9 +14,11 @@
  *        top bits of head           | head x 4 | body x 4   | parts x 4 | meta, heat |
  *                                   +-----------------------+------------------------+
  *
- * A slot is one page: `head` and `body` are its first 16 key bytes, `parts` says what is where,
- * `meta` which space it belongs to and a version, `heat` when it was asked for last and how deep
- * in its chain it lies.  The first line alone tells which slot it is, if any.
+ * A page lies in one of two buckets that its head names, nearly always; table.c says what happens
+ * when both are full.  A slot is one page: `head` and `body` are its first 16 key bytes, `parts`
+ * says what is where, `meta` which space it belongs to and a version, `heat` when it was asked
+ * for last and how deep in its chain it lies.  The first line alone tells which slot it is, if
+ * any.
  *
  *     parts, up to 16 parts:  | 0 | pass 15 | settled 16 | disk 16 | cpu 16 |
  *     parts, more:            | 1 | address of a record                     |
@@ -25,8 +27,9 @@
  *
  *     P1  The segment of a directory entry covers the entry's range of heads, and every entry of
  *         that range names it.
- *     P2  A page is in the segment of its head, and no bucket between its first and its own has
- *         an empty slot (a reader stops there).
+ *     P2  A page is in the segment of its head, in its first or its second bucket; or it is a
+ *         stray: its first bucket is marked, and no bucket from there to its own has an empty slot
+ *         (a search stops there).
  *     P3  A page is in the table once.
  *     P4  Versions and record sequences are even between calls.
  *     P5  The counts of a segment, of a space and of the index are those of the slots.
@@ -62,7 +65,8 @@
 #include <stdatomic.h>
 
 #define BUCKET_SLOTS 4u
-#define UNIT_BUCKETS 64u /* A segment is 4 to 7 units. */
+#define GROUP_BUCKETS 32u /* Both buckets of a page are in one group: 4 KiB. */
+#define UNIT_BUCKETS 64u  /* A segment is 4 to 7 units. */
 #define UNITS_MIN 4u
 #define UNITS_MAX 7u
 #define SEGMENT_SLOTS_MAX (UNITS_MAX * UNIT_BUCKETS * BUCKET_SLOTS)
@@ -82,8 +86,10 @@
 #define PARTS_WIDE (UINT64_C(1) << 63)
 #define PASS_MAX 0x7fffu
 
-#define META_VERSION_BITS 20
-#define META_VERSION_MASK ((UINT32_C(1) << META_VERSION_BITS) - 1)
+#define META_SPACE_SHIFT 20
+#define META_STRAYED \
+    (UINT32_C(1) << 19) /* Of slot 0: a page of this bucket is a stray. */
+#define META_VERSION_MASK (META_STRAYED - 1)
 
 #define HEAT_DEPTH_BITS 12
 #define HEAT_DEPTH_MAX ((UINT32_C(1) << HEAT_DEPTH_BITS) - 1)
@@ -313,6 +319,12 @@ static inline uint32_t kvi_first_bucket(uint64_t head, uint32_t bucket_count)
     return (uint32_t)(((head & UINT32_MAX) * bucket_count) >> 32);
 }
 
+/* The other bucket of its group where the page may lie. */
+static inline uint32_t kvi_second_bucket(uint64_t head, uint32_t first)
+{
+    return first ^ (1 + (uint32_t)((head & 0xffff) * (GROUP_BUCKETS - 1) >> 16));
+}
+
 static inline uint64_t kvi_directory_index(uint64_t head, uint32_t depth)
 {
     return (head >> 1) >> (63 - depth);
@@ -355,7 +367,7 @@ static inline uint64_t kvi_entry_of(struct kvg_presence *index, uint64_t head)
 
 static inline uint32_t kvi_meta_space(uint32_t meta)
 {
-    return meta >> META_VERSION_BITS;
+    return meta >> META_SPACE_SHIFT;
 }
 
 static inline struct kvi_record *kvi_record_of(uint64_t parts)
@@ -385,6 +397,8 @@ void kvi_presence_table_prefetch(struct kvg_presence *index, uint64_t head);
 /* Adds a page that is not there, without parts.  At the memory limit other pages give way. */
 KVG_MUST_CHECK kvg_err kvi_presence_table_add(
     struct kvg_presence *index, const struct kvi_page *page, struct kvi_slot *out);
+/* Copies a slot into a segment that no reader sees yet, and that has room. */
+void kvi_presence_table_copy(const struct kvi_slot *from, struct kvi_segment *to);
 /* Empties a slot; its record, if any, is retired.  Counts of pages and parts are the caller's. */
 void kvi_presence_table_remove(struct kvg_presence *index, const struct kvi_slot *slot);
 /* Calls `visit` for every taken slot of the segment that covers `head`; it may remove the slot.

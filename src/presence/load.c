@@ -9,9 +9,9 @@
  *
  * Pages come in the order of some table, this one's if the seed is the same: a table that grew
  * as they come would be full at its lower end and empty at its upper, and at the limit it would
- * lose the pages that come last, not the coldest.  So an empty table gets its size at the
- * first pages, by the number in the header.  The pages of a block are looked for in turn, and the memory
- * that finding one touches is asked for some pages ahead.
+ * lose the pages that come last, not the coldest.  So an empty table gets its size at the first
+ * pages, by the number in the header.  The pages of a block are looked for in turn, and the
+ * memory that finding one touches is asked for some pages ahead.
  */
 #include "presence/dump.h"
 

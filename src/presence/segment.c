@@ -256,42 +256,6 @@ uint32_t kvi_presence_segment_evict_elsewhere(
     return evicted;
 }
 
-/* Copies a slot into a segment that no reader sees yet. */
-static void copy_slot(const struct kvi_slot *from, struct kvi_segment *to)
-{
-    uint64_t head = kvi_own(&from->bucket->head[from->at]);
-    uint32_t meta =
-        atomic_load_explicit(&from->bucket->meta[from->at], memory_order_relaxed);
-    uint32_t count = kvi_bucket_count(to);
-    uint32_t b = kvi_first_bucket(head, count);
-    struct kvi_bucket *bucket;
-    uint32_t at = 0;
-
-    for (;; b = b + 1 == count ? 0 : b + 1) {
-        bucket = kvi_buckets(to) + b;
-        for (at = 0; at < BUCKET_SLOTS && is_taken(bucket, at); at++)
-            ;
-        if (at < BUCKET_SLOTS)
-            break;
-    }
-    kvi_put(&bucket->head[at], head);
-    kvi_put(&bucket->body[at], kvi_own(&from->bucket->body[from->at]));
-    kvi_put(&bucket->parts[at], kvi_own(&from->bucket->parts[from->at]));
-    atomic_store_explicit(
-        &bucket->meta[at], meta & ~META_VERSION_MASK, memory_order_release);
-    atomic_store_explicit(&bucket->heat[at],
-        atomic_load_explicit(&from->bucket->heat[from->at], memory_order_relaxed),
-        memory_order_release);
-    if (to->tails != NULL)
-        memcpy(to->tails + ((size_t)b * BUCKET_SLOTS + at) * TAIL_BYTES,
-            from->segment->tails +
-                ((size_t)(from->bucket - kvi_buckets(from->segment)) * BUCKET_SLOTS +
-                    from->at) *
-                    TAIL_BYTES,
-            TAIL_BYTES);
-    to->live++;
-}
-
 /* Forgetting a slot that is not copied: its segment goes as a whole. */
 static void leave_slot(struct kvg_presence *index, const struct kvi_slot *slot)
 {
@@ -326,7 +290,8 @@ static void move_slots(struct kvg_presence *index, struct kvi_segment *from,
                    !kvi_presence_parts_settled(index, &slot)) {
             leave_slot(index, &slot);
         } else {
-            copy_slot(&slot, high != NULL && head >= high->first_head ? high : low);
+            kvi_presence_table_copy(
+                &slot, high != NULL && head >= high->first_head ? high : low);
         }
     }
 }

@@ -356,7 +356,8 @@ TEST(loading_without_memory_leaves_a_sound_index)
     free(file.bytes);
 }
 
-/* Every `step`th page from `first` on; with `wide`, with a part beyond those that fit into a slot. */
+/* Every `step`th page from `first` on; with `wide`, with a part beyond those that fit into a
+ * slot. */
 static void fill_many(
     struct kvg_presence *index, uint32_t first, uint32_t pages, uint32_t step, bool wide)
 {

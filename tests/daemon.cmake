@@ -5,6 +5,10 @@ if(KVGRAFT_DAEMON)
   kvgraft_test(test_config SOURCES unit/test_config.c LIBRARIES kvgraft_daemon)
   kvgraft_test(test_scan SOURCES unit/test_scan.c LIBRARIES kvgraft_daemon)
 
+  kvgraft_test(test_hot SOURCES unit/test_hot.c LIBRARIES kvgraft_daemon)
+  kvgraft_test(test_pulse SOURCES unit/test_pulse.c LIBRARIES kvgraft_daemon)
+  kvgraft_mutants(page_data_mutants LIST hot.txt PROGRAMS test_hot test_pulse)
+
   kvgraft_test(test_daemon SOURCES unit/test_daemon.c support/rig.c
     LIBRARIES kvgraft_daemon)
   set_tests_properties(test_daemon test_net PROPERTIES ENVIRONMENT

@@ -150,6 +150,12 @@ struct kvg_presence_stats {
                                 store's own key count is compared with. */
     /* Pages gave way or were refused, and no listing since was held whole. */
     bool partial;
+    /* Pages of which a part is in that medium (a page in both counts in both), and their parts;
+     * the parts add up to `parts`. */
+    uint64_t cpu_pages;
+    uint64_t disk_pages;
+    uint64_t cpu_parts;
+    uint64_t disk_parts;
 };
 /* Any thread may ask. */
 KVG_API void kvg_presence_stats(

@@ -381,6 +381,7 @@ static void count_answer(struct kvd_request *request, const struct kvd_answer *a
     kvd_count(block, KVD_GAVE_UP, lookup->gave_up);
     kvd_observe_us(block, KVD_HASH_TIME, answer->hash_us);
     kvd_observe_us(block, KVD_LOOKUP_TIME, answer->hash_us + answer->lookup_us);
+    kvd_pulse_answer(request, answer);
 }
 
 bool kvd_answer_begin(struct kvd_request *request, bool strict, struct kvd_answer *out)

@@ -58,6 +58,7 @@ struct kvd_source_config {
     uint64_t retry_min_ms;
     uint64_t retry_max_ms;
     uint64_t drift_max_ppm; /* Keys in a million that may differ before a listing. */
+    uint64_t part_bytes;    /* Of one object of a page in the store; 0: not known. */
 };
 
 struct kvd_config {

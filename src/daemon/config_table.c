@@ -29,8 +29,8 @@ const struct kvd_key KVD_KEYS[] = {
         "Path of a Unix socket that serves the same.", false},
     {"http", "token_file", KVD_VALUE_TEXT, AT(http_token_file), 0, TEXT(http_token_file),
         "", {NULL},
-        "File with the bearer token that every request but /healthz and /readyz must "
-        "carry.",
+        "File with the bearer token that every request but /healthz, /readyz and the "
+        "page's own files must carry.",
         false},
     {"http", "token", KVD_VALUE_TEXT, AT(http_token), 0, TEXT(http_token), "", {NULL},
         "The token itself; meant for the environment (KVGRAFT_HTTP_TOKEN), not for a "
@@ -122,6 +122,9 @@ const struct kvd_key KVD_SOURCE_KEYS[] = {
     {NULL, "drift_max_ppm", KVD_VALUE_NUMBER, AT_SOURCE(drift_max_ppm), 0, 1000000,
         "1000", {NULL},
         "Keys in a million that the counts may differ by before a listing.", false},
+    {NULL, "part_bytes", KVD_VALUE_BYTES, AT_SOURCE(part_bytes), 0, 1 * GIB, "0", {NULL},
+        "Size of one stored object (a part of a page), to show bytes; 0: not known.",
+        false},
 };
 const size_t KVD_SOURCE_KEY_COUNT = sizeof(KVD_SOURCE_KEYS) / sizeof(KVD_SOURCE_KEYS[0]);
 

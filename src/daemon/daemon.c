@@ -188,6 +188,7 @@ static void on_tick(void *context)
     free_leaving(daemon);
     if (daemon->publish_failed)
         on_changed(daemon);
+    kvd_pulse_tick(daemon, now_ms);
     if (daemon->config.dump_interval_ms > 0 && now_ms >= daemon->next_dump_ms) {
         dump_all(daemon);
         daemon->next_dump_ms = now_ms + daemon->config.dump_interval_ms;
@@ -213,6 +214,7 @@ static void free_answerers(struct kvd_daemon *daemon)
     kvi_release_array(daemon->alloc, daemon->answerers, daemon->answerer_count,
         sizeof(*daemon->answerers));
     free(daemon->blocks);
+    kvd_pulse_free(daemon->pulse);
 }
 
 void kvd_daemon_free(struct kvd_daemon *daemon)
@@ -248,6 +250,9 @@ static kvg_err make_answerers(struct kvd_daemon *daemon, struct kvg_error *error
     atomic_store(&daemon->body_bytes_max, config->http_body_bytes_max);
     memcpy(daemon->token, config->http_token, sizeof(daemon->token));
     daemon->answerer_count = (size_t)config->http_threads * listeners;
+    if (kvd_pulse_new(daemon->alloc, daemon->answerer_count, daemon->memo_seed,
+            kvn_clock_ms(), &daemon->pulse) != KVG_OK)
+        return kvi_fail(error, KVG_ENOMEM, "http.threads", "do not fit into memory");
     if (daemon->answerer_count == 0)
         return KVG_OK;
     daemon->answerers = kvi_alloc_array(

@@ -7,6 +7,7 @@
  *     http.c        libmicrohttpd: connections, bodies, routes, suspended requests
  *     params.c      what a request says, from JSON or from its query string
  *     answer.c      a question about a prompt, answered
+ *     pulse.c       what is remembered for the page
  *     routes_*.c    one function a path
  */
 #ifndef KVD_DAEMON_INTERNAL_H
@@ -16,6 +17,7 @@
 #include "daemon/feed.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
+#include "daemon/pulse.h"
 #include "daemon/scan.h"
 #include "daemon/snapshot.h"
 
@@ -73,6 +75,7 @@ struct kvd_daemon {
     size_t answerer_count;
     struct kvd_answerer *answerers;
     struct kvd_block *blocks;
+    struct kvd_pulse *pulse;
     atomic_size_t seats_taken;
     pthread_mutex_t http_lock; /* Of what follows. */
     pthread_cond_t http_idle;
@@ -126,7 +129,8 @@ struct kvd_request {
     uint64_t began_us;
     unsigned status;
     const char *content_type;
-    const char *allow; /* With status 405. */
+    const char *allow;  /* With status 405. */
+    const char *policy; /* Content-Security-Policy, or NULL. */
     struct kvd_out out;
     int file; /* Answer with this file instead of `out`; -1. */
 };
@@ -241,7 +245,12 @@ void kvd_route_healthz(struct kvd_request *request);
 void kvd_route_readyz(struct kvd_request *request);
 void kvd_route_metrics(struct kvd_request *request);
 void kvd_route_openapi(struct kvd_request *request);
+void kvd_route_live(struct kvd_request *request);
+void kvd_route_hot(struct kvd_request *request);
 void kvd_route_page(struct kvd_request *request);
+void kvd_route_page_css(struct kvd_request *request);
+void kvd_route_page_js(struct kvd_request *request);
+void kvd_route_page_svg(struct kvd_request *request);
 
 /* Shared by routes: ,"reasons":[...] words. */
 void kvd_write_reasons(struct kvd_out *out, uint32_t reasons);

@@ -174,6 +174,10 @@ static enum MHD_Result send_answer(struct kvd_request *request)
     MHD_add_response_header(response, "Content-Type", request->content_type);
     MHD_add_response_header(response, "Cache-Control", "no-store");
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (request->policy != NULL) {
+        MHD_add_response_header(response, "Content-Security-Policy", request->policy);
+        MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    }
     if (request->status == 401)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     if (request->allow != NULL)

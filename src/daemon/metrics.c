@@ -60,6 +60,17 @@ uint64_t kvd_counter_sum(
     return sum;
 }
 
+uint64_t kvd_histogram_sum_us(
+    const struct kvd_block *blocks, size_t block_count, enum kvd_histogram histogram)
+{
+    uint64_t sum_us = 0;
+
+    for (size_t i = 0; i < block_count; i++)
+        sum_us +=
+            atomic_load_explicit(&blocks[i].sums_us[histogram], memory_order_relaxed);
+    return sum_us;
+}
+
 void kvd_metric_head(
     struct kvd_out *out, const char *name, const char *type, const char *help)
 {
@@ -84,7 +95,7 @@ static void write_histogram(struct kvd_out *out, const struct kvd_block *blocks,
     size_t block_count, enum kvd_histogram histogram)
 {
     const char *name = HISTOGRAMS[histogram].name;
-    uint64_t sum_us = 0;
+    uint64_t sum_us;
     uint64_t count = 0;
 
     kvd_metric_head(out, name, "histogram", HISTOGRAMS[histogram].help);
@@ -96,9 +107,7 @@ static void write_histogram(struct kvd_out *out, const struct kvd_block *blocks,
         kvd_out_u64(out, count);
         kvd_out_text(out, "\n");
     }
-    for (size_t i = 0; i < block_count; i++)
-        sum_us +=
-            atomic_load_explicit(&blocks[i].sums_us[histogram], memory_order_relaxed);
+    sum_us = kvd_histogram_sum_us(blocks, block_count, histogram);
     kvd_out_printf(out, "%s_sum %llu.%06u\n%s_count ", name,
         (unsigned long long)(sum_us / 1000000), (unsigned)(sum_us % 1000000), name);
     kvd_out_u64(out, count);

@@ -97,6 +97,8 @@ void kvd_observe_us(struct kvd_block *block, enum kvd_histogram histogram, uint6
 /* The sum over blocks. */
 uint64_t kvd_counter_sum(
     const struct kvd_block *blocks, size_t block_count, enum kvd_counter counter);
+uint64_t kvd_histogram_sum_us(
+    const struct kvd_block *blocks, size_t block_count, enum kvd_histogram histogram);
 /* Writes all of the above. */
 void kvd_metrics_write(
     struct kvd_out *out, const struct kvd_block *blocks, size_t block_count);

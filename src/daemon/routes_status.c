@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* routes_status.c -- health, metrics, the API's description and a page for people; and the table
- * of all paths.
+/* routes_status.c -- health, metrics, the API's description; and the table of all paths.
  *
  * A scrape reads what the loop last put on each source's board, at most a quarter of a second
  * old, and adds the answering threads' counters up.  It never waits for the loop.
@@ -18,8 +17,6 @@
 
 extern const char KVD_OPENAPI[];
 extern const size_t KVD_OPENAPI_BYTES;
-extern const char KVD_PAGE[];
-extern const size_t KVD_PAGE_BYTES;
 
 const struct kvd_route KVD_ROUTES[] = {
     {"POST", "/v1/lookup", kvd_route_lookup, KVD_BINARY},
@@ -38,7 +35,13 @@ const struct kvd_route KVD_ROUTES[] = {
     {"GET", "/readyz", kvd_route_readyz, KVD_NO_TOKEN},
     {"GET", "/metrics", kvd_route_metrics, 0},
     {"GET", "/openapi.json", kvd_route_openapi, 0},
-    {"GET", "/", kvd_route_page, 0},
+    {"GET", "/v1/live", kvd_route_live, 0},
+    {"GET", "/v1/hot", kvd_route_hot, 0},
+    /* The page holds no data: its script asks for them, with the token. */
+    {"GET", "/", kvd_route_page, KVD_NO_TOKEN},
+    {"GET", "/page.css", kvd_route_page_css, KVD_NO_TOKEN},
+    {"GET", "/page.js", kvd_route_page_js, KVD_NO_TOKEN},
+    {"GET", "/page.svg", kvd_route_page_svg, KVD_NO_TOKEN},
 };
 const size_t KVD_ROUTE_COUNT = sizeof(KVD_ROUTES) / sizeof(KVD_ROUTES[0]);
 
@@ -55,12 +58,6 @@ void kvd_route_healthz(struct kvd_request *request)
 void kvd_route_openapi(struct kvd_request *request)
 {
     kvd_out_bytes(&request->out, KVD_OPENAPI, KVD_OPENAPI_BYTES);
-}
-
-void kvd_route_page(struct kvd_request *request)
-{
-    request->content_type = "text/html; charset=utf-8";
-    kvd_out_bytes(&request->out, KVD_PAGE, KVD_PAGE_BYTES);
 }
 
 /* Ready ------------------------------------------------------------------------------------ */

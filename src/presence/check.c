@@ -13,6 +13,9 @@ struct checking {
     uint64_t pages;
     uint64_t parts;
     uint64_t objects;
+    uint64_t cpu_parts;
+    uint64_t cpu_pages;
+    uint64_t disk_pages;
     uint64_t memory_bytes;
     uint32_t live;
     uint32_t gone;
@@ -75,6 +78,9 @@ static void check_parts(
     checking->pages += tally.pairs != 0;
     checking->parts += tally.pairs;
     checking->objects += tally.objects;
+    checking->cpu_parts += tally.cpu;
+    checking->cpu_pages += tally.cpu != 0;
+    checking->disk_pages += tally.pairs != tally.cpu;
 }
 
 static void check_slot(struct kvg_presence *index, struct kvi_slot *slot, void *context)
@@ -188,7 +194,11 @@ static void check_totals(struct kvg_presence *index, struct checking *checking)
         pages += index->spaces[i]->pages;
     if (pages != checking->pages || kvi_own(&index->counters.pages) != checking->pages ||
         kvi_own(&index->counters.parts) != checking->parts ||
-        kvi_own(&index->counters.objects) != checking->objects)
+        kvi_own(&index->counters.objects) != checking->objects ||
+        kvi_own(&index->counters.cpu_pages) != checking->cpu_pages ||
+        kvi_own(&index->counters.disk_pages) != checking->disk_pages ||
+        kvi_own(&index->counters.cpu_parts) != checking->cpu_parts ||
+        kvi_own(&index->counters.disk_parts) != checking->parts - checking->cpu_parts)
         breaks(checking, 5, "P5: the counts of pages or parts are wrong");
 }
 

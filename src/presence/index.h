@@ -200,6 +200,10 @@ struct kvi_limbo {
     X(pages)                     \
     X(parts)                     \
     X(objects)                   \
+    X(cpu_pages)                 \
+    X(disk_pages)                \
+    X(cpu_parts)                 \
+    X(disk_parts)                \
     X(slots)                     \
     X(spaces)                    \
     X(memory_bytes)              \
@@ -458,6 +462,7 @@ KVG_MUST_CHECK kvg_err kvi_presence_parts_merge(struct kvg_presence *index,
 struct kvi_tally {
     uint32_t pairs;   /* Parts, once for every medium. */
     uint32_t objects; /* Parts, whatever the media. */
+    uint32_t cpu;     /* Of the pairs, those in CPU memory; the rest is on disk. */
 };
 struct kvi_tally kvi_presence_parts_tally(const struct kvi_slot *slot);
 /* Whether an event or the listing of the current pass spoke of any part. */

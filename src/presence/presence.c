@@ -143,11 +143,18 @@ void kvi_presence_recount(struct kvg_presence *index, uint32_t space_id,
 {
     struct kvi_space *space = index->spaces[space_id];
     int64_t pages = (after.pairs != 0) - (before.pairs != 0);
+    int64_t cpu = (int64_t)after.cpu - (int64_t)before.cpu;
+    int64_t pairs = (int64_t)after.pairs - (int64_t)before.pairs;
 
-    if (before.pairs == after.pairs && before.objects == after.objects)
+    if (pairs == 0 && cpu == 0 && before.objects == after.objects)
         return;
-    kvi_count(&index->counters.parts, (int64_t)after.pairs - (int64_t)before.pairs);
+    kvi_count(&index->counters.parts, pairs);
     kvi_count(&index->counters.objects, (int64_t)after.objects - (int64_t)before.objects);
+    kvi_count(&index->counters.cpu_parts, cpu);
+    kvi_count(&index->counters.disk_parts, pairs - cpu);
+    kvi_count(&index->counters.cpu_pages, (after.cpu != 0) - (before.cpu != 0));
+    kvi_count(&index->counters.disk_pages,
+        (after.pairs != after.cpu) - (before.pairs != before.cpu));
     if (pages == 0)
         return;
     kvi_count(&index->counters.pages, pages);

@@ -275,6 +275,7 @@ struct kvi_tally kvi_presence_parts_tally(const struct kvi_slot *slot)
 
     if (!(parts & PARTS_WIDE)) {
         tally.pairs = kvi_presence_popcount(parts & PARTS_PRESENT);
+        tally.cpu = kvi_presence_popcount(parts & 0xffff);
         tally.objects =
             kvi_presence_popcount((parts | parts >> PARTS_DISK_SHIFT) & 0xffff);
         return tally;
@@ -284,6 +285,7 @@ struct kvi_tally kvi_presence_parts_tally(const struct kvi_slot *slot)
         uint64_t cpu = kvi_own(&record->words[i * GROUP_WORDS + WORD_CPU]);
         uint64_t disk = kvi_own(&record->words[i * GROUP_WORDS + WORD_DISK]);
 
+        tally.cpu += kvi_presence_popcount(cpu);
         tally.pairs += kvi_presence_popcount(cpu) + kvi_presence_popcount(disk);
         tally.objects += kvi_presence_popcount(cpu | disk);
     }

@@ -264,10 +264,16 @@ TEST(media_are_told_apart_and_a_mix_is_present)
     CHECK_EQ(disk, 3);
     CHECK_EQ(stats_of(world.index).parts, 3);
     CHECK_EQ(stats_of(world.index).objects, 2);
+    CHECK_EQ(stats_of(world.index).cpu_pages, 1);
+    CHECK_EQ(stats_of(world.index).disk_pages, 1);
+    CHECK_EQ(stats_of(world.index).cpu_parts, 1);
+    CHECK_EQ(stats_of(world.index).disk_parts, 2);
 
     /* Gone from memory, still on disk: the page stays (seed: W4). */
     CHECK(kvg_presence_removed(world.index, NOBODY, object[0], KVG_MEDIUM_CPU));
     CHECK_EQ(ask(&world, 1, 1, 0).total, 1);
+    CHECK_EQ(stats_of(world.index).cpu_pages, 0);
+    CHECK_EQ(stats_of(world.index).disk_parts, 2);
     CHECK(kvg_presence_stored(world.index, NOBODY, object[1], KVG_MEDIUM_DEVICE));
     CHECK(kvg_presence_removed(world.index, NOBODY, object[1], KVG_MEDIUM_DISK));
     CHECK_EQ(ask(&world, 1, 1, 0).media, 0); /* It takes a mix. */
@@ -277,6 +283,8 @@ TEST(media_are_told_apart_and_a_mix_is_present)
     CHECK(kvg_presence_removed(world.index, NOBODY, object[0], KVG_MEDIUM_UNKNOWN));
     CHECK(kvg_presence_removed(world.index, NOBODY, object[1], KVG_MEDIUM_UNKNOWN));
     CHECK_EQ(stats_of(world.index).pages, 0);
+    CHECK_EQ(stats_of(world.index).cpu_pages, 0);
+    CHECK_EQ(stats_of(world.index).disk_pages, 0);
     CHECK(!kvg_presence_page_parts(world.reader, world.view, &key, &cpu, &disk, 1));
     CHECK_EQ(cpu | disk, 0);
     close_world(&world);

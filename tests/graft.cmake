@@ -1,6 +1,8 @@
 kvgraft_test(test_linker_seed SOURCES unit/test_linker_seed.c support/linker_kit.c
   support/mem_transport.c)
 kvgraft_test(test_engine SOURCES unit/test_engine.c support/mem_transport.c)
+kvgraft_test(test_engine_requests SOURCES unit/test_engine_requests.c support/linker_kit.c
+  support/mem_transport.c)
 kvgraft_test(test_ranks SOURCES unit/test_ranks.c support/mem_transport.c)
 kvgraft_test(test_linker_contract SOURCES unit/test_linker_contract.c support/linker_kit.c
   support/mem_transport.c)

@@ -6,6 +6,7 @@ kvgraft_test(test_engine_requests SOURCES unit/test_engine_requests.c support/li
 kvgraft_test(test_ranks SOURCES unit/test_ranks.c support/mem_transport.c)
 kvgraft_test(test_linker_contract SOURCES unit/test_linker_contract.c support/linker_kit.c
   support/mem_transport.c)
+kvgraft_test(test_tree_suite SOURCES unit/test_tree_suite.c support/tree_kit.c)
 kvgraft_test(test_field_reports SOURCES unit/test_field_reports.c support/tree_kit.c
   support/mem_transport.c)
 kvgraft_test(test_linker_loads SOURCES unit/test_linker_loads.c support/linker_kit.c

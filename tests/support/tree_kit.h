@@ -40,6 +40,7 @@ struct kit_setup {
     uint32_t window;
     bool eagle, events;
     enum kvg_policy policy;
+    uint32_t mamba_grid;
     int32_t states_per_path_max;   /* 0: no cap. */
     const struct kvg_alloc *alloc; /* NULL: the kit's own, which counts. */
 };

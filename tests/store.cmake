@@ -7,3 +7,7 @@ target_link_libraries(kvgraft_store_suite
   PUBLIC kvgraft_test_support PRIVATE kvgraft_flags)
 
 kvgraft_test(test_store_memory SOURCES store/test_memory.c LIBRARIES kvgraft_store_suite)
+foreach(sync IN ITEMS none batch each)
+  kvgraft_test(test_store_file_${sync} SOURCES store/test_file.c
+    LIBRARIES kvgraft_store_suite ARGS ${sync})
+endforeach()

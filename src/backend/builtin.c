@@ -3,6 +3,7 @@
 
 /* builtin.c -- the library's own backends, and what a process gives a store: locks, a seed. */
 #include "backend/backend.h"
+#include "backend/file.h"
 
 #include "store/store.h"
 
@@ -48,6 +49,7 @@ static const struct kvg_store_locks LOCKS = {
 /* One line a backend. */
 static const struct kvg_store_backend *const BACKENDS[] = {
     &kvi_store_memory,
+    &kvi_store_file,
 };
 
 const struct kvg_store_registry *kvg_store_builtin(void)

@@ -11,10 +11,10 @@
  * Ids are places in the arrays, reused by way of a free list; serials are never reused.  The
  * cursor of a listing is simply the next part id: an object that stays keeps its id.
  *
- * Who goes first: of the groups that no other group names as its previous page, the one whose last
- * use is longest ago.  So a chain loses its tail first, whatever the ticks of its head.  A use only
- * raises the group's tick, which any reader may do under a shared lock; the heap learns of it when
- * the group comes up, and puts it back where it belongs.
+ * Who goes first: of the groups that no other group names as its previous page, the one
+ * whose last use is longest ago.  So a chain loses its tail first, whatever the ticks of
+ * its head.  A use only raises the group's tick, which any reader may do under a shared
+ * lock; the heap learns of it when the group comes up, and puts it back where it belongs.
  *
  * Invariants, checked by kvi_catalog_check():
  *

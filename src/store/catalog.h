@@ -3,12 +3,12 @@
 
 /* catalog.h -- what a store holds, and in which order it would let go of it.
  *
- * Keys lead to parts, parts belong to groups (the parts of one page), a group may know the group of
- * the page before it.  The catalog holds no values: `place` and `check` of a part are the
- * backend's.  See catalog.c.
+ * Keys lead to parts, parts belong to groups (the parts of one page), a group may know
+ * the group of the page before it.  The catalog holds no values: `place` and `check` of a
+ * part are the backend's.  See catalog.c.
  *
- * Threads: the caller locks; kvi_catalog_find() and kvi_catalog_touch() may run in several threads
- * at a time while nothing else does. */
+ * Threads: the caller locks; kvi_catalog_find() and kvi_catalog_touch() may run in
+ * several threads at a time while nothing else does. */
 #ifndef KVI_STORE_CATALOG_H
 #define KVI_STORE_CATALOG_H
 

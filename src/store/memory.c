@@ -5,13 +5,14 @@
  *
  *     catalog (catalog.h): key -> part.place --> value: references | bytes ...
  *
- * One lock over the catalog, from the hooks in the options; bytes are copied outside of it, under
- * a reference that keeps a value alive when it is removed or evicted meanwhile.  Why hooks and
- * not a spinlock of our own: a core that may not sleep would spin for a whole time slice whenever
- * the holder loses the processor, and with more threads than cores that is the normal case.  Why one
- * lock and not one per shard: the parts of a page appear together, a page names the one before it,
- * and changes have one order; each would need several shard locks at once.  What is done under the
- * lock is a few hash probes a key.
+ * One lock over the catalog, from the hooks in the options; bytes are copied outside of
+ * it, under a reference that keeps a value alive when it is removed or evicted
+ * meanwhile.  Why hooks and not a spinlock of our own: a core that may not sleep would
+ * spin for a whole time slice whenever the holder loses the processor, and with more
+ * threads than cores that is the normal case.  Why one lock and not one per shard: the
+ * parts of a page appear together, a page names the one before it, and changes have one
+ * order; each would need several shard locks at once.  What is done under the lock is a
+ * few hash probes a key.
  *
  * Invariants:
  *

@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: The kvgraft authors */
+
+/* file_put.c -- writing groups: (1) plan: with the commit lock, which parts are missing,
+ * and a slot for each; (2) write the data, without a lock; (3) with the sync policy
+ * `each`, sync it; (4) commit: with the lock again, what is still missing becomes a
+ * record; (5) `each`: sync that.
+ *
+ * So data is always written before the record that publishes it, one record publishes a
+ * whole group, and the locks are held for bookkeeping only.  Between plan and commit the
+ * slots are reserved and the page before is held; if another process evicted it all the
+ * same, the group is given up, as it would be a tail without its head. */
+#include "backend/file.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/fmt.h"
+#include "store/store.h"
+
+#include <errno.h>
+
+#define WAVE_PARTS_MAX 4096u
+
+struct plan_part {
+    uint64_t place;
+    uint64_t check;
+    bool taken; /* A slot is reserved for it. */
+};
+
+struct plan {
+    struct kvg_store_group *group;
+    struct plan_part *parts;
+    uint32_t held; /* The group of the page before, or KVI_NONE. */
+    uint64_t held_serial;
+};
+
+struct wave {
+    struct file_store *file;
+    struct plan *plans;
+    size_t count;
+    struct plan_part *parts;
+    size_t part_count;
+    struct kvg_error *error;
+};
+
+static bool is_there(struct file_store *file, struct kvg_str key)
+{
+    return kvi_catalog_find(&file->catalog, key) != KVI_NONE;
+}
+
+/* ---- (1) Plan ------------------------------------------------------------------------------ */
+
+static void hold_previous(struct file_store *file, struct plan *plan)
+{
+    uint32_t part;
+
+    plan->held = KVI_NONE;
+    if (plan->group->previous.data == NULL)
+        return;
+    pthread_rwlock_wrlock(&file->index);
+    part = kvi_catalog_find(&file->catalog, plan->group->previous);
+    if (part != KVI_NONE) {
+        plan->held = file->catalog.parts[part].group;
+        plan->held_serial = file->catalog.groups[plan->held].serial;
+        kvi_catalog_hold(&file->catalog, plan->held);
+    }
+    pthread_rwlock_unlock(&file->index);
+}
+
+static bool still_held(const struct file_store *file, const struct plan *plan)
+{
+    return plan->held != KVI_NONE &&
+           file->catalog.groups[plan->held].serial == plan->held_serial;
+}
+
+static void let_go(struct file_store *file, struct plan *plan)
+{
+    pthread_rwlock_wrlock(&file->index);
+    if (still_held(file, plan))
+        kvi_catalog_let_go(&file->catalog, plan->held);
+    plan->held = KVI_NONE;
+    pthread_rwlock_unlock(&file->index);
+}
+
+static void release_slots(struct file_store *file, struct plan *plan)
+{
+    size_t i;
+
+    for (i = 0; i < plan->group->part_count; i++) {
+        if (plan->parts[i].taken)
+            file_release_slot(file, plan->parts[i].place);
+        plan->parts[i].taken = false;
+    }
+}
+
+/* Keeps parts of the group that are there from being evicted to make room for the others. */
+static uint32_t hold_sibling(struct file_store *file, const struct kvg_store_group *group)
+{
+    uint32_t held = KVI_NONE;
+    size_t i;
+
+    pthread_rwlock_wrlock(&file->index);
+    for (i = 0; i < group->part_count && held == KVI_NONE; i++) {
+        uint32_t part = kvi_catalog_find(&file->catalog, group->parts[i].key);
+
+        if (part != KVI_NONE) {
+            held = file->catalog.parts[part].group;
+            kvi_catalog_hold(&file->catalog, held);
+        }
+    }
+    pthread_rwlock_unlock(&file->index);
+    return held;
+}
+
+/* Could the group fit at all?  Asked first, so that nothing is evicted in vain. */
+static bool could_fit(struct file_store *file, const struct kvg_store_group *group)
+{
+    uint64_t bytes = 0;
+    size_t i;
+
+    for (i = 0; i < group->part_count; i++) {
+        if (!is_there(file, group->parts[i].key))
+            bytes += file_slot_bytes(kvi_store_part_bytes(&group->parts[i]));
+    }
+    return bytes <= file->bytes_max;
+}
+
+static void plan_group(struct wave *wave, struct plan *plan)
+{
+    struct file_store *file = wave->file;
+    struct kvg_store_group *group = plan->group;
+    uint32_t sibling;
+    size_t missing = 0;
+    size_t i;
+
+    if (!could_fit(file, group)) {
+        group->result = kvi_fail(wave->error, KVG_ENOSPACE, "store.file.bytes",
+            "a page is larger than all that the store may take");
+        return;
+    }
+    hold_previous(file, plan);
+    sibling = hold_sibling(file, group);
+    for (i = 0; i < group->part_count && group->result == KVG_OK; i++) {
+        struct plan_part *part = &plan->parts[i];
+
+        if (is_there(file, group->parts[i].key))
+            continue;
+        missing++;
+        group->result = file_take_slot(
+            file, kvi_store_part_bytes(&group->parts[i]), &part->place, wave->error);
+        part->taken = group->result == KVG_OK;
+    }
+    if (sibling != KVI_NONE) {
+        pthread_rwlock_wrlock(&file->index);
+        kvi_catalog_let_go(&file->catalog, sibling);
+        pthread_rwlock_unlock(&file->index);
+    }
+    if (group->result != KVG_OK)
+        release_slots(file, plan);
+    else if (missing == 0)
+        group->result = KVG_EEXIST;
+}
+
+/* ---- (2) Write ----------------------------------------------------------------------------- */
+
+/* The disk is full: evicts, and tries once more with a slot that is there or has been freed. */
+static int retry_write(
+    struct wave *wave, const struct kvg_store_part *part, struct plan_part *planned)
+{
+    struct file_store *file = wave->file;
+    uint64_t bytes = kvi_store_part_bytes(part);
+    kvg_err err = file_begin_commit(file, wave->error);
+
+    atomic_fetch_add(&file->space_retries, 1);
+    if (err != KVG_OK)
+        return -EIO;
+    file_release_slot(file, planned->place);
+    planned->taken = false;
+    err = file_evict(file, file_slot_bytes(bytes), wave->error);
+    if (err == KVG_OK)
+        err = file_take_slot(file, bytes, &planned->place, wave->error);
+    planned->taken = err == KVG_OK;
+    file_end_commit(file);
+    if (err != KVG_OK)
+        return -ENOSPC;
+    return file_write_part(file, planned->place, part, &planned->check);
+}
+
+static void write_group(struct wave *wave, struct plan *plan)
+{
+    struct kvg_store_group *group = plan->group;
+    size_t i;
+
+    for (i = 0; i < group->part_count && group->result == KVG_OK; i++) {
+        int code;
+
+        if (!plan->parts[i].taken)
+            continue;
+        code = file_write_part(
+            wave->file, plan->parts[i].place, &group->parts[i], &plan->parts[i].check);
+        if (code == -ENOSPC || code == -EDQUOT)
+            code = retry_write(wave, &group->parts[i], &plan->parts[i]);
+        if (code < 0)
+            group->result =
+                file_failed(wave->file, "writing", "segment", code, wave->error);
+        if (group->result == KVG_ENOENT)
+            group->result = KVG_EIO; /* Of a segment: no absence of a key. */
+    }
+}
+
+/* ---- (3) Sync ------------------------------------------------------------------------------ */
+
+static kvg_err sync_written(struct wave *wave)
+{
+    struct file_store *file = wave->file;
+    uint32_t last = UINT32_MAX;
+    size_t i;
+
+    for (i = 0; i < wave->part_count; i++) {
+        uint32_t id = PLACE_SEGMENT(wave->parts[i].place);
+        struct file_segment *segment;
+        int fd = -ENOENT;
+
+        if (!wave->parts[i].taken || id == last)
+            continue;
+        last = id;
+        pthread_rwlock_rdlock(&file->index);
+        segment = file_segment(file, id);
+        if (segment != NULL)
+            fd = file_segment_fd(file, segment, false);
+        pthread_rwlock_unlock(&file->index);
+        if (fd >= 0)
+            fd = file->io->sync(file->io->context, fd);
+        if (fd < 0)
+            return file_failed(file, "syncing", "segment", fd, wave->error);
+    }
+    return KVG_OK;
+}
+
+/* ---- (4) Commit ---------------------------------------------------------------------------- */
+
+/* The PUT record of what is still missing; false if nothing is. */
+static bool make_record(struct wave *wave, struct plan *plan, uint64_t tick,
+    struct kvi_catalog *pending, uint32_t pending_group, struct file_records *records)
+{
+    struct file_store *file = wave->file;
+    const struct kvg_store_group *group = plan->group;
+    struct kvg_str join = {NULL, 0};
+    uint32_t missing = 0;
+    size_t i;
+
+    for (i = 0; i < group->part_count; i++) {
+        struct kvg_str key = group->parts[i].key;
+        bool there = is_there(file, key) || kvi_catalog_find(pending, key) != KVI_NONE;
+
+        if (there && is_there(file, key) && join.data == NULL)
+            join = key;
+        if (there && plan->parts[i].taken) {
+            file_release_slot(file, plan->parts[i].place);
+            plan->parts[i].taken = false;
+        }
+        if (there || !plan->parts[i].taken)
+            continue;
+        missing++;
+        if (kvi_catalog_add_part(pending, pending_group, key, 1, 0, 0) == KVI_NONE)
+            records->failed = true;
+    }
+    if (missing == 0)
+        return false;
+    file_record_begin(records, RECORD_PUT);
+    file_record_u32(records, file->sync == FILE_SYNC_EACH ? PUT_DURABLE : 0);
+    file_record_u32(records, missing);
+    file_record_u64(records, tick);
+    file_record_str(records, group->id);
+    file_record_str(records, group->previous);
+    file_record_str(records, join);
+    for (i = 0; i < group->part_count; i++) {
+        uint64_t bytes = kvi_store_part_bytes(&group->parts[i]);
+
+        if (!plan->parts[i].taken)
+            continue;
+        file_record_u64(records, plan->parts[i].place);
+        file_record_u64(records, bytes);
+        file_record_u64(records, plan->parts[i].check);
+        file_record_str(records, group->parts[i].key);
+        atomic_fetch_add(&file->put_parts, 1);
+        atomic_fetch_add(&file->put_bytes, bytes);
+        atomic_fetch_add(&file->unsynced_bytes, bytes);
+    }
+    atomic_fetch_add(&file->put_present, group->part_count - missing);
+    file_record_end(records);
+    return true;
+}
+
+/* Places that this process has read go into the journal now and then, so that others know what is
+ * in use, and the next opening too. */
+static void make_touches(struct file_store *file, struct file_records *records)
+{
+    uint32_t i;
+
+    pthread_mutex_lock(&file->touched_lock);
+    if (file->touched_count >= FILE_TOUCHED_MAX / 4) {
+        file_record_begin(records, RECORD_TOUCH);
+        file_record_u32(records, file->touched_count);
+        file_record_u32(records, 0);
+        for (i = file->touched_count; i > 0; i--)
+            file_record_u64(records, file->touched[i - 1]);
+        file_record_end(records);
+        file->touched_count = 0;
+    }
+    pthread_mutex_unlock(&file->touched_lock);
+}
+
+/* Did the page before go, that was there when the group was planned? */
+static bool lost_previous(struct file_store *file, const struct plan *plan)
+{
+    return plan->held != KVI_NONE && !still_held(file, plan);
+}
+
+static void make_records(
+    struct wave *wave, struct kvi_catalog *pending, struct file_records *records)
+{
+    struct file_store *file = wave->file;
+    uint64_t tick = kvi_catalog_ticks(&file->catalog, wave->count);
+    uint32_t group;
+    size_t i;
+
+    group = kvi_catalog_add_group(pending, (struct kvg_str){NULL, 0}, KVI_NONE, 0);
+    if (group == KVI_NONE)
+        records->failed = true;
+    for (i = 0; i < wave->count && !records->failed; i++) {
+        struct plan *plan = &wave->plans[i];
+
+        if (plan->group->result == KVG_OK && lost_previous(file, plan))
+            plan->group->result = KVG_ENOSPACE;
+        if (plan->group->result == KVG_OK &&
+            !make_record(wave, plan, tick - i, pending, group, records))
+            plan->group->result = KVG_EEXIST;
+    }
+    if (group != KVI_NONE && pending->groups[group].part_count == 0)
+        kvi_catalog_drop_group(pending, group);
+}
+
+/* After an append that failed: a group that is there all the same was stored. */
+static void settle(struct wave *wave, kvg_err err)
+{
+    size_t i;
+    size_t k;
+
+    for (i = 0; i < wave->count; i++) {
+        struct kvg_store_group *group = wave->plans[i].group;
+
+        for (k = 0; k < group->part_count; k++) {
+            if (group->result == KVG_OK && !is_there(wave->file, group->parts[k].key))
+                group->result = err;
+        }
+    }
+}
+
+static kvg_err commit(struct wave *wave)
+{
+    struct file_store *file = wave->file;
+    struct kvi_catalog pending;
+    struct file_records records;
+    kvg_err err = KVG_OK;
+    int code = 0;
+
+    if (!kvi_catalog_init(&pending, file->alloc, 1))
+        return kvi_fail(wave->error, KVG_ENOMEM, "store.file", "out of memory");
+    file_records_init(&records, file->alloc);
+    make_records(wave, &pending, &records);
+    make_touches(file, &records);
+    err = file_append(file, &records, wave->error);
+    if (err == KVG_OK && file->sync == FILE_SYNC_EACH && records.bytes > 0)
+        code = file->io->sync(file->io->context, file->journal.fd);
+    if (code < 0)
+        err = file_failed(file, "syncing", "journal", code, wave->error);
+    else if (err != KVG_OK)
+        settle(wave, err);
+    file_records_fini(&records);
+    kvi_catalog_fini(&pending);
+    return err;
+}
+
+/* ---- All of it ----------------------------------------------------------------------------- */
+
+static void fail_wave(struct wave *wave, kvg_err err)
+{
+    size_t i;
+
+    for (i = 0; i < wave->count; i++) {
+        if (wave->plans[i].group->result == KVG_OK)
+            wave->plans[i].group->result = err;
+    }
+}
+
+static void finish(struct wave *wave)
+{
+    struct file_store *file = wave->file;
+    kvg_err err = KVG_OK;
+    size_t i;
+
+    for (i = 0; i < wave->count; i++) {
+        release_slots(file, &wave->plans[i]);
+        let_go(file, &wave->plans[i]);
+    }
+    if (file->sync != FILE_SYNC_NONE &&
+        atomic_load(&file->unsynced_bytes) > file->sync_bytes)
+        err = file_sync_all(file, wave->error);
+    if (err == KVG_OK)
+        err = file_compact(file, false, NULL);
+    if (err != KVG_OK)
+        file_log(file, KVG_LOG_WARN, "%s: syncing or compacting failed: %s", file->dir,
+            kvg_strerror(err));
+}
+
+static void run_wave(struct wave *wave)
+{
+    struct file_store *file = wave->file;
+    size_t i;
+    kvg_err err = file_begin_commit(file, wave->error);
+
+    for (i = 0; i < wave->count; i++)
+        wave->plans[i].held = KVI_NONE;
+    if (err != KVG_OK) {
+        fail_wave(wave, err);
+        return;
+    }
+    for (i = 0; i < wave->count; i++)
+        plan_group(wave, &wave->plans[i]);
+    file_end_commit(file);
+    for (i = 0; i < wave->count; i++)
+        write_group(wave, &wave->plans[i]);
+    if (file->sync == FILE_SYNC_EACH)
+        err = sync_written(wave);
+    if (err != KVG_OK)
+        fail_wave(wave, err);
+    err = file_begin_commit(file, wave->error);
+    if (err == KVG_OK)
+        err = commit(wave);
+    else
+        pthread_mutex_lock(&file->commit); /* Slots are this process's own: enough. */
+    if (err != KVG_OK)
+        fail_wave(wave, err);
+    finish(wave);
+    file_end_commit(file);
+}
+
+/* True if nothing of the call is missing: the usual case for who writes what it has just read. */
+static bool all_there(
+    struct file_store *file, struct kvg_store_group *groups, size_t group_count)
+{
+    size_t i;
+    size_t k;
+    bool there = true;
+
+    if (file_begin_read(file, NULL) != KVG_OK)
+        return false;
+    for (i = 0; i < group_count && there; i++) {
+        for (k = 0; k < groups[i].part_count && there; k++)
+            there = is_there(file, groups[i].parts[k].key);
+    }
+    file_end_read(file);
+    for (i = 0; i < group_count && there; i++) {
+        groups[i].result = KVG_EEXIST;
+        atomic_fetch_add(&file->put_present, groups[i].part_count);
+    }
+    return there;
+}
+
+static kvg_err put_wave(struct file_store *file, struct kvg_store_group *groups,
+    size_t count, size_t part_count, struct kvg_error *error)
+{
+    struct wave wave = {
+        .file = file, .count = count, .part_count = part_count, .error = error};
+    struct kvg_error unused;
+    size_t used = 0;
+    size_t i;
+    kvg_err err = KVG_ENOMEM;
+
+    if (error == NULL)
+        wave.error = &unused;
+    wave.plans = kvi_alloc_array(file->alloc, count, sizeof(*wave.plans));
+    wave.parts = kvi_alloc_array(file->alloc, part_count, sizeof(*wave.parts));
+    if (wave.plans != NULL && wave.parts != NULL) {
+        for (i = 0; i < count; i++) {
+            wave.plans[i].group = &groups[i];
+            wave.plans[i].parts = wave.parts + used;
+            used += groups[i].part_count;
+        }
+        run_wave(&wave);
+        err = KVG_OK;
+    }
+    kvi_release_array(file->alloc, wave.plans, count, sizeof(*wave.plans));
+    kvi_release_array(file->alloc, wave.parts, part_count, sizeof(*wave.parts));
+    for (i = 0; err != KVG_OK && i < count; i++)
+        groups[i].result = err;
+    return KVG_OK;
+}
+
+kvg_err file_put(void *self, struct kvg_store_group *groups, size_t group_count,
+    struct kvg_error *error)
+{
+    struct file_store *file = self;
+    size_t done = 0;
+
+    if (all_there(file, groups, group_count))
+        return KVG_OK;
+    while (done < group_count) {
+        size_t parts = groups[done].part_count;
+        size_t count = 1;
+
+        while (done + count < group_count &&
+               parts + groups[done + count].part_count <= WAVE_PARTS_MAX)
+            parts += groups[done + count++].part_count;
+        (void)put_wave(file, groups + done, count, parts, error);
+        done += count;
+    }
+    return KVG_OK;
+}

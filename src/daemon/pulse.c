@@ -106,18 +106,16 @@ static void copy_name(char *to, const char *from)
     memset(to + bytes, 0, KVD_NAME_BYTES - bytes);
 }
 
-static void note_slow(struct kvd_slow *slow, const struct kvd_answer *answer)
+static void note_slow(
+    struct kvd_slow *slow, uint64_t at_ms, const struct kvd_answer *answer)
 {
-    struct kvd_slow_entry entry = {.at_ms = kvn_clock_ms(),
+    struct kvd_slow_entry entry = {.at_ms = at_ms,
         .hash_us = answer->hash_us,
         .lookup_us = answer->lookup_us,
         .tokens = answer->token_count,
         .pages = answer->lookup.key_count,
         .contiguous = answer->lookup.contiguous,
         .confidence = answer->lookup.confidence};
-
-    if (!kvd_slow_wants(slow, entry.at_ms, entry.hash_us + entry.lookup_us))
-        return;
     copy_name(entry.source, answer->source->shared->config.name);
     if (answer->tenant != NULL)
         copy_name(entry.tenant, answer->tenant->tenant);
@@ -183,8 +181,10 @@ void kvd_pulse_answer(struct kvd_request *request, const struct kvd_answer *answ
     struct kvd_pulse *pulse = request->daemon->pulse;
     struct kvd_watch *watch = &pulse->watches[request->answerer->seat];
     unsigned shift = atomic_load_explicit(&pulse->shift, memory_order_relaxed);
+    uint64_t at_ms = request->began_us / 1000; /* No look at the clock for this. */
 
-    note_slow(&watch->slow, answer);
+    if (kvd_slow_wants(&watch->slow, at_ms, answer->hash_us + answer->lookup_us))
+        note_slow(&watch->slow, at_ms, answer);
     if (!answer->is_dynamo && answer->lookup.key_count > 0 && is_sampled(watch, shift))
         note_chain(&watch->ring, answer, shift);
 }

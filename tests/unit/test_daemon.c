@@ -232,6 +232,10 @@ TEST(a_token_is_asked_for_everywhere_but_at_the_probes)
     start(&rig);
     expect(&rig, "GET", "/healthz", "", 200, "alive");
     expect(&rig, "GET", "/metrics", "", 401, "Bearer");
+    /* The page's own files hold no data; what it shows does. */
+    expect(&rig, "GET", "/", "", 200, "page.js");
+    expect(&rig, "GET", "/v1/live", "", 401, "Bearer");
+    expect(&rig, "GET", "/v1/hot", "", 401, "Bearer");
     CHECK(ask_bytes(
         rig.port, "GET", "/metrics", "Authorization: Bearer secrex\r\n", "", 0, &answer));
     CHECK_EQ(answer.status, 401);
@@ -287,6 +291,32 @@ TEST(many_prompts_are_answered_in_one_question)
         &rig, "POST", "/v1/lookup", "{\"prompts\":[[1]],\"tokens\":[1]}", 400, "twice");
     expect(
         &rig, "POST", "/v1/explain", "{\"prompts\":[[1]]}", 400, "prompts are not taken");
+    end(&rig);
+}
+
+TEST(what_was_asked_is_remembered_for_the_page)
+{
+    struct rig rig;
+    char hex[KVG_KEY_HEX_BYTES];
+    char text[128];
+
+    make(&rig);
+    set(&rig.config, "sources.0.part_bytes", "1000");
+    start(&rig);
+    store_wait_subscriber(rig.store);
+    put_page(&rig, 0);
+    wait_pages(&rig, 1);
+    kvg_key_to_hex(&keys[1], hex);
+    hex[16] = '\0';
+    snprintf(text, sizeof(text), "\"prefix\":\"%s\"", hex);
+    ask_until(rig.port, "/v1/hot", 200, text);
+    snprintf(text, sizeof(text), "/v1/hot?prefix=%s&tenant=default&page_size=4", hex);
+    expect(&rig, "GET", text, "", 200, "\"path\":[{\"prefix\":null");
+    expect(&rig, "GET", "/v1/hot?tenant=nosuch", "", 404, "source");
+    expect(&rig, "GET", "/v1/hot?prefix=123", "", 400, "hex digits");
+    expect(&rig, "GET", "/v1/live?since=x", "", 400, "whole number");
+    ask_until(rig.port, "/v1/live", 200, "\"cpu_bytes\":2000,\"disk_bytes\":0");
+    expect(&rig, "GET", "/v1/live?since=99999", "", 200, "\"span_ms\":[]");
     end(&rig);
 }
 
@@ -454,13 +484,13 @@ struct asking {
 static void *keep_asking(void *context)
 {
     static const char *const PATHS[] = {
-        "/v1/sources", "/metrics", "/readyz", "/v1/workers"};
+        "/v1/sources", "/metrics", "/readyz", "/v1/workers", "/v1/live", "/v1/hot"};
     struct asking *asking = context;
 
     for (int i = 0; !atomic_load(&asking->stop); i++) {
         struct answer answer;
         bool good = i % 3 == 0
-                        ? ask(asking->rig->port, "GET", PATHS[i / 3 % 4], "", &answer)
+                        ? ask(asking->rig->port, "GET", PATHS[i / 3 % 6], "", &answer)
                         : ask(asking->rig->port, "POST", "/v1/lookup", PROMPT, &answer);
 
         if (good)
@@ -538,8 +568,8 @@ static void scarce_release(void *context, void *memory, size_t bytes)
 
 static void ask_everything(struct rig *rig)
 {
-    static const char *const GETS[] = {
-        "/v1/sources", "/v1/workers", "/metrics", "/readyz", "/v1/dump", "/"};
+    static const char *const GETS[] = {"/v1/sources", "/v1/workers", "/metrics",
+        "/readyz", "/v1/dump", "/", "/v1/live", "/v1/hot", "/page.js"};
     struct answer answer;
 
     for (size_t i = 0; i < sizeof(GETS) / sizeof(GETS[0]); i++) {
@@ -681,6 +711,7 @@ TEST_MAIN(RUN(a_stored_page_is_found_and_a_removed_part_ends_the_prefix),
     RUN(a_token_is_asked_for_everywhere_but_at_the_probes),
     RUN(binary_tokens_give_the_same_answer),
     RUN(many_prompts_are_answered_in_one_question),
+    RUN(what_was_asked_is_remembered_for_the_page),
     RUN(tenants_and_namespaces_do_not_mix), RUN(workers_can_be_put_and_a_bad_one_is_told),
     RUN(a_source_can_be_registered_and_taken_away),
     RUN(an_index_survives_a_restart_and_is_suspect_first),

@@ -14,7 +14,7 @@ struct check {
     kvg_err result;
     uint64_t nodes;
     uint64_t leaves[KVG_TIER_COUNT];
-    uint64_t placed[KVG_TIER_COUNT]; /* Nodes with a heap entry. */
+    uint64_t placed[KVG_TIER_COUNT]; /* Nodes with an entry on the shelves. */
     uint64_t evictable[KVI_PARTS_MAX], protect[KVI_PARTS_MAX];
     uint64_t listed[KVI_PARTS_MAX][KVG_TIER_COUNT];
     uint64_t duplicates;
@@ -242,7 +242,7 @@ static void check_leaf(struct check *check, const struct kvi_node *node)
     if ((device && !kvi_placed(node, KVG_TIER_DEVICE) &&
             (node->flags & KVI_NODE_POPPED) == 0) ||
         (host && !kvi_placed(node, KVG_TIER_HOST)))
-        broken(check, "T19", node, "a leaf is not in its heap");
+        broken(check, "T19", node, "a leaf is not on its shelves");
 }
 
 static void check_locks(struct check *check, const struct kvi_node *node)
@@ -309,37 +309,13 @@ static void check_node(struct check *check, struct kvi_node *node)
 
 /* ---- Structures beside the nodes ----------------------------------------------------------- */
 
-static void check_heap(struct check *check, enum kvg_tier tier)
+static void check_shelves(struct check *check, enum kvg_tier tier)
 {
-    const struct kvg_tree *tree = check->tree;
-    const struct kvi_heap *heap = &tree->heaps[tier];
-    uint64_t ghosts = 0;
+    const char *what = kvi_shelves_check(check->tree, tier, check->placed[tier]);
 
-    for (uint32_t i = 0; i < heap->count; i++) {
-        const struct kvi_heap_entry *entry = &heap->entries[i];
-        uint32_t above = i == 0 ? 0 : (i - 1) / 4;
-        if (entry->rank < heap->entries[above].rank ||
-            (heap->accesses != NULL && entry->rank == heap->entries[above].rank &&
-                heap->accesses[i] < heap->accesses[above]))
-            broken(check, "T19", NULL, "a heap is out of order");
-        if (kvi_heap_is_ghost(tree, entry)) {
-            ghosts++;
-            continue;
-        }
-        const struct kvi_node *node = kvi_node_at(tree, entry->node);
-        if (!kvi_placed(node, tier) ||
-            (tree->rank_can_fall && node->heap_place[tier] != i)) {
-            broken(check, "T19", node, "a heap entry and its node disagree");
-            return;
-        }
-        uint64_t rank = kvi_policy_rank(tree, node);
-        if (entry->rank > rank || (heap->accesses != NULL && entry->rank == rank &&
-                                      heap->accesses[i] > node->last_access))
-            broken(check, "T19", node, "a stored key exceeds the node's own");
-    }
-    if (ghosts != heap->ghost_count || heap->count - ghosts != check->placed[tier])
-        broken(check, "T19", NULL, "a heap has the wrong number of entries");
-    if (check->leaves[tier] != heap->leaf_count)
+    if (what != NULL)
+        broken(check, "T19", NULL, what);
+    if (check->leaves[tier] != check->tree->shelves[tier].leaf_count)
         broken(check, "T8", NULL, "the count of leaves is wrong");
 }
 
@@ -460,8 +436,8 @@ kvg_err kvg_tree_check(const struct kvg_tree *tree, struct kvg_error *error)
         broken(&check, "T20", NULL, "the count of nodes is wrong");
     if (tree->child_used != tree->node_count - 1)
         broken(&check, "T16", NULL, "the table holds something else than the nodes");
-    check_heap(&check, KVG_TIER_DEVICE);
-    check_heap(&check, KVG_TIER_HOST);
+    check_shelves(&check, KVG_TIER_DEVICE);
+    check_shelves(&check, KVG_TIER_HOST);
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
         check_list(&check, slot, KVG_TIER_DEVICE);
         check_list(&check, slot, KVG_TIER_HOST);

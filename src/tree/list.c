@@ -6,7 +6,7 @@
  *     newest <-> ... <-> oldest        `newer` points left, `older` right
  *
  * The links are in the node's part, so a node is in a list at most once.  FULL has no list: its
- * leaves are in heaps (leaf.c).
+ * leaves are on shelves (shelf.c).
  */
 #include "tree/tree.h"
 

@@ -154,7 +154,7 @@ kvg_err kvi_tree_reserve_nodes(
             return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for nodes");
     }
     for (int tier = 0; tier < (tree->has_host_values ? 2 : 1); tier++) {
-        if (kvi_heap_reserve(tree, &tree->heaps[tier], wanted) != KVG_OK)
+        if (kvi_shelves_reserve(tree, &tree->shelves[tier], wanted) != KVG_OK)
             return kvi_fail(error, KVG_ENOMEM, "tree", "no memory for leaves");
     }
     uint64_t used = (uint64_t)tree->child_used + count;

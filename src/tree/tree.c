@@ -264,7 +264,7 @@ void kvg_tree_free(struct kvg_tree *tree)
         kvi_release_array(&tree->alloc, tree->children, (size_t)tree->child_mask + 1,
             sizeof(*tree->children));
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++)
-        kvi_heap_fini(tree, &tree->heaps[tier]);
+        kvi_shelves_fini(tree, &tree->shelves[tier]);
     kvi_spaces_fini(tree);
     kvi_release_array(
         &tree->alloc, tree->buffers, tree->buffer_capacity, sizeof(*tree->buffers));
@@ -487,7 +487,7 @@ void kvg_tree_stats(const struct kvg_tree *tree, struct kvg_tree_stats *out)
     *out = tree->stats;
     out->struct_bytes = sizeof(*out);
     out->nodes = tree->node_count;
-    out->device_leaves = tree->heaps[KVG_TIER_DEVICE].leaf_count;
-    out->host_leaves = tree->heaps[KVG_TIER_HOST].leaf_count;
+    out->device_leaves = tree->shelves[KVG_TIER_DEVICE].leaf_count;
+    out->host_leaves = tree->shelves[KVG_TIER_HOST].leaf_count;
     out->memory_bytes = tree->memory_bytes + sizeof(*tree);
 }

@@ -24,7 +24,7 @@
  * to child.  A node with one child is not even hashed.  Children are also linked in the order of
  * their insertion.
  *
- * FULL leaves are in two indexed heaps (leaf.c), one a tier; the other components keep recency
+ * FULL leaves are ordered on shelves (shelf.c), one set a tier; the other components keep recency
  * lists (list.c).  Both are ordered without looking at children: a node counts its children that
  * have a device value, and its parts that are locked.
  *
@@ -50,8 +50,8 @@
  *     T16  The child table finds every child, and holds nothing else.
  *     T17  Child counts, device-child counts and locked-part counts equal a recount.
  *     T18  Reference counts of blocks, buffers and namespaces equal a recount.
- *     T19  Every marked leaf is in its heap, or was taken out by the walk in progress; heap order
- *          holds; no stored key exceeds the node's own.
+ *     T19  Every marked leaf is on its shelves, or was taken off by the walk in progress; the order
+ *          of shelf.c holds; no stored key exceeds the node's own.
  *     T20  Ids are consistent with refs; free nodes are blank.
  *     T21  Page keys, where present, number the pages of the node.
  *     T22  A part that awaits its bytes has a device value, and the node a load mark.
@@ -155,14 +155,14 @@ enum kvi_node_flag {
     KVI_NODE_DEVICE_LEAF = 1 << 0,
     KVI_NODE_HOST_LEAF = 1 << 1,
     KVI_NODE_STORED = 1 << 2,
-    KVI_NODE_POPPED = 1 << 3,    /* Taken out of its heap by the walk in progress. */
+    KVI_NODE_POPPED = 1 << 3,    /* Taken off the shelves by the walk in progress. */
     KVI_NODE_DUPLICATE = 1 << 4, /* In the list of settled duplicates. */
     KVI_NODE_ROOT = 1 << 5,
     KVI_NODE_AWAITS_FIRST = 1 << 6, /* And a bit for each further part: see withdraw.c. */
     KVI_NODE_FULL_DEVICE =
         1 << 9, /* FULL has a device value: what its length says too. */
     KVI_NODE_PLACED_FIRST =
-        1 << 10, /* Has an entry in the device heap, next bit: host. */
+        1 << 10, /* Has an entry on the device shelves; next bit: host. */
 };
 
 struct kvi_node {
@@ -186,7 +186,7 @@ struct kvi_node {
     uint32_t hash;  /* In the child table. */
     uint32_t depth; /* Units from the root to the node's end. */
     uint32_t hits;
-    uint32_t heap_place[KVG_TIER_COUNT]; /* If placed, and if the policy needs it. */
+    uint32_t serial[KVG_TIER_COUNT]; /* Of its entry on the shelves, if placed. */
     kvi_ref next_sibling, previous_sibling, last_child;
     kvi_ref walk_next; /* In the list of nodes that a device walk took out. */
     kvi_ref path_next; /* Scratch: the next node down a path. */
@@ -206,18 +206,28 @@ _Static_assert(offsetof(struct kvi_node, full.value) == 64,
 
 /* ---- Leaves, lists, namespaces, buffers ---------------------------------------------------- */
 
-struct kvi_heap_entry {
+/* See shelf.c. */
+struct kvi_shelf_entry {
     uint64_t rank; /* The policy's key, as it was when stored. */
     kvi_ref node;
-    uint32_t number; /* Low bits of its creation number. */
+    uint32_t serial; /* That of the node's entry, else the entry is a ghost. */
 };
-struct kvi_heap {
-    struct kvi_heap_entry *entries; /* The four below an entry share a cache line. */
-    uint64_t *accesses; /* Last accesses, as they were; NULL if ranks never are equal. */
-    void *memory;       /* Of both. */
-    uint32_t count, capacity;
-    uint32_t leaf_count;  /* Nodes with the mark. */
-    uint32_t ghost_count; /* Entries whose node is gone. */
+struct kvi_shelf {
+    struct kvi_shelf_entry *entries;
+    uint32_t count;
+};
+struct kvi_shelves {
+    struct kvi_shelf_entry *front; /* Falling: the last goes first. */
+    uint32_t front_count;
+    uint32_t first, count, capacity; /* Of the three arrays: shelves by rising keys. */
+    uint64_t *low_ranks, *low_accesses;
+    struct kvi_shelf *shelf;
+    uint64_t high_rank, high_access; /* No key was above. */
+    struct kvi_shelf_entry *free_block;
+    uint32_t block_count;
+    uint32_t entry_count, entry_max; /* Ghosts included. */
+    uint32_t ghost_count;
+    uint32_t leaf_count; /* Nodes with the mark. */
 };
 
 struct kvi_list {
@@ -408,8 +418,10 @@ struct kvg_tree {
     uint64_t ticks;
     uint64_t next_uuid[KVG_COMPONENT_MAX];
 
-    struct kvi_heap heaps[KVG_TIER_COUNT];
-    bool has_host_values; /* There was one: the host heap is kept as large as needed. */
+    struct kvi_shelves shelves[KVG_TIER_COUNT];
+    uint32_t next_serial;
+    bool
+        has_host_values; /* There was one: the host shelves are kept as many as needed. */
     struct kvi_list lists[KVI_PARTS_MAX][KVG_TIER_COUNT];
     uint64_t evictable[KVI_PARTS_MAX], protect[KVI_PARTS_MAX];
     kvi_ref duplicate_first, duplicate_last; /* Settled duplicates, oldest first. */
@@ -548,7 +560,7 @@ struct kvi_node *kvi_node_find(const struct kvg_tree *tree, kvg_node_id id);
 /* KVG_ENOENT into `error`, for a look-up that failed. */
 kvg_err kvi_no_node(struct kvg_error *error, kvg_node_id id);
 
-/* Makes room for `count` new nodes everywhere (arena, child table, heaps). */
+/* Makes room for `count` new nodes everywhere (arena, child table, shelves). */
 kvg_err kvi_tree_reserve_nodes(
     struct kvg_tree *tree, uint32_t count, struct kvg_error *error);
 
@@ -686,19 +698,19 @@ void kvi_list_touch_window(
 bool kvi_is_device_leaf(const struct kvg_tree *tree, const struct kvi_node *node);
 bool kvi_is_host_leaf(const struct kvg_tree *tree, const struct kvi_node *node);
 
-/* Recomputes both marks of the node and keeps the heaps in step.  Call it after every change of
+/* Recomputes both marks of the node and keeps the shelves in step.  Call it after every change of
  * its values, locks or children. */
 void kvi_leaf_update(struct kvg_tree *tree, struct kvi_node *node);
 
 /* The policy's key of a node changed: last access, hits, priority, length.  Cheap. */
 void kvi_leaf_touched(struct kvg_tree *tree, struct kvi_node *node);
 
-/* Removes the node from both heaps, before it is freed. */
+/* Removes the node from the shelves, before it is freed. */
 void kvi_leaf_forget(struct kvg_tree *tree, struct kvi_node *node);
 
 /* The leaf that goes first, or NULL.  It stays marked. */
 struct kvi_node *kvi_leaf_first(struct kvg_tree *tree, enum kvg_tier tier);
-/* Takes a device leaf out of its heap until kvi_leaf_restore(), though it stays marked: a walk does
+/* Takes a device leaf off the shelves until kvi_leaf_restore(), though it stays marked: a walk does
  * not meet it again. */
 void kvi_leaf_pop(struct kvg_tree *tree, struct kvi_node *node);
 void kvi_leaf_restore(struct kvg_tree *tree, struct kvi_node *node);
@@ -708,11 +720,17 @@ uint64_t kvi_policy_rank(const struct kvg_tree *tree, const struct kvi_node *nod
 /* The list of leaves that the FULL walk has returned and that still exist. */
 void kvi_walk_forget(struct kvg_tree *tree, struct kvi_node *node);
 
-bool kvi_heap_is_ghost(const struct kvg_tree *tree, const struct kvi_heap_entry *entry);
+bool kvi_shelf_is_ghost(
+    const struct kvg_tree *tree, enum kvg_tier tier, const struct kvi_shelf_entry *entry);
 
-/* Makes room for `wanted` entries. */
-kvg_err kvi_heap_reserve(struct kvg_tree *tree, struct kvi_heap *heap, uint32_t wanted);
-void kvi_heap_fini(struct kvg_tree *tree, struct kvi_heap *heap);
+/* Makes room for the entries of so many nodes. */
+kvg_err kvi_shelves_reserve(
+    struct kvg_tree *tree, struct kvi_shelves *shelves, uint32_t nodes);
+void kvi_shelves_fini(struct kvg_tree *tree, struct kvi_shelves *shelves);
+
+/* What is wrong with T19, or NULL.  `placed`: nodes that say that they have an entry. */
+const char *kvi_shelves_check(
+    const struct kvg_tree *tree, enum kvg_tier tier, uint64_t placed);
 
 /* Settled duplicates (FULL on both tiers, nothing in flight), in the order they were born. */
 void kvi_duplicate_update(struct kvg_tree *tree, struct kvi_node *node);

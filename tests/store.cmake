@@ -11,3 +11,16 @@ foreach(sync IN ITEMS none batch each)
   kvgraft_test(test_store_file_${sync} SOURCES store/test_file.c
     LIBRARIES kvgraft_store_suite ARGS ${sync})
 endforeach()
+
+# Mooncake's library is loaded at run time; this one stands in for it.
+add_library(kvgraft_standin_mooncake MODULE standin/mooncake.c)
+target_compile_definitions(kvgraft_standin_mooncake PRIVATE _GNU_SOURCE)
+target_include_directories(kvgraft_standin_mooncake PRIVATE
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(kvgraft_standin_mooncake PRIVATE kvgraft_flags Threads::Threads)
+kvgraft_test(test_store_mooncake SOURCES store/test_mooncake.c
+  LIBRARIES kvgraft_store_suite ${CMAKE_DL_LIBS})
+target_include_directories(test_store_mooncake PRIVATE standin)
+target_compile_definitions(test_store_mooncake PRIVATE
+  KVT_STANDIN_MOONCAKE="$<TARGET_FILE:kvgraft_standin_mooncake>")
+add_dependencies(test_store_mooncake kvgraft_standin_mooncake)

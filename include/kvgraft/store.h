@@ -125,6 +125,14 @@ struct kvg_store_locks {
     void *context;
 };
 
+/* What somebody else knows: an index that follows the store's events, say.  True only if it is sure
+ * that there is no such key; a backend whose questions cost something (a network, a lease) then
+ * does not ask.  Called from any thread. */
+struct kvg_store_absent {
+    bool (*is_absent)(void *context, struct kvg_str key);
+    void *context;
+};
+
 struct kvg_store_options {
     size_t struct_bytes;
     const struct kvg_alloc *alloc; /* NULL: kvg_alloc_default(). */
@@ -132,6 +140,7 @@ struct kvg_store_options {
     struct kvg_store_fingerprint fingerprint;
     struct kvg_store_hook hook;
     struct kvg_store_locks locks;
+    struct kvg_store_absent absent;            /* May be empty.  Used by: mooncake. */
     const struct kvg_store_registry *registry; /* NULL: those of the library. */
     uint64_t seed;  /* For what is random (the epoch of a store without disk); 0: any. */
     bool read_only; /* Nothing is written, created, evicted or repaired. */

@@ -7,4 +7,6 @@
 
 #include <kvgraft/store_backend.h>
 
+extern const struct kvg_store_backend kvi_store_mooncake;
+
 #endif

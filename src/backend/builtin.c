@@ -50,6 +50,7 @@ static const struct kvg_store_locks LOCKS = {
 static const struct kvg_store_backend *const BACKENDS[] = {
     &kvi_store_memory,
     &kvi_store_file,
+    &kvi_store_mooncake,
 };
 
 const struct kvg_store_registry *kvg_store_builtin(void)

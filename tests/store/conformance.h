@@ -27,6 +27,7 @@ struct conformance_backend {
     const struct kvg_store_registry *registry; /* NULL: the library's. */
     uint64_t value_max;  /* Largest value to try; 0: KVG_STORE_VALUE_MAX. */
     uint64_t slack;      /* Bytes by which it may be wrong about bytes_max. */
+    bool one_process;    /* The place is in this process: no other can reach it. */
     bool loose_eviction; /* Its order of eviction is only about that of the last use. */
     unsigned threads;    /* Readers, and as many writers; 0: 32. */
 };

@@ -31,7 +31,7 @@ static inline void kit_page_init(
     memset(page, 0, sizeof(*page));
     page->bytes = malloc(part_count * bytes);
     for (i = 0; i < part_count; i++) {
-        snprintf(page->keys[i], KIT_KEY_BYTES, "%s_%zu", name, i);
+        snprintf(page->keys[i], KIT_KEY_BYTES, "%.72s_%zu", name, i);
         value_fill(str_of(page->keys[i]), 0, page->bytes + i * bytes, bytes);
         page->pieces[i] = (struct kvg_store_piece){page->bytes + i * bytes, bytes};
         page->parts[i] = (struct kvg_store_part){
@@ -58,7 +58,7 @@ static inline kvg_err kit_put(struct kvg_store *store, const char *name,
     kit_page_init(&page, name, part_count, bytes);
     page.group.id = str_of(name);
     if (previous != NULL) {
-        snprintf(before, sizeof(before), "%s_0", previous);
+        snprintf(before, sizeof(before), "%.72s_0", previous);
         page.group.previous = str_of(before);
     }
     err = kvg_store_put(store, &page.group, 1, &error);
@@ -94,7 +94,7 @@ static inline kvg_err kit_read_part(
 {
     char key[KIT_KEY_BYTES];
 
-    snprintf(key, sizeof(key), "%s_%zu", name, part);
+    snprintf(key, sizeof(key), "%.72s_%zu", name, part);
     return kit_read(store, str_of(key), bytes);
 }
 
@@ -118,7 +118,7 @@ static inline int kit_page_state(
     size_t i;
 
     for (i = 0; i < part_count; i++) {
-        snprintf(keys[i], KIT_KEY_BYTES, "%s_%zu", name, i);
+        snprintf(keys[i], KIT_KEY_BYTES, "%.72s_%zu", name, i);
         wanted[i] = str_of(keys[i]);
     }
     if (kvg_store_exists(store, wanted, part_count, present, NULL, NULL) != KVG_OK)

@@ -24,3 +24,5 @@ target_include_directories(test_store_mooncake PRIVATE standin)
 target_compile_definitions(test_store_mooncake PRIVATE
   KVT_STANDIN_MOONCAKE="$<TARGET_FILE:kvgraft_standin_mooncake>")
 add_dependencies(test_store_mooncake kvgraft_standin_mooncake)
+kvgraft_test(test_store_redis SOURCES store/test_redis.c
+  LIBRARIES kvgraft_store_suite LABELS full TIMEOUT 600)

@@ -8,5 +8,7 @@
 #include <kvgraft/store_backend.h>
 
 extern const struct kvg_store_backend kvi_store_mooncake;
+extern const struct kvg_store_backend kvi_store_redis;
+extern const struct kvg_store_backend kvi_store_rediss;
 
 #endif

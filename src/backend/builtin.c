@@ -51,6 +51,10 @@ static const struct kvg_store_backend *const BACKENDS[] = {
     &kvi_store_memory,
     &kvi_store_file,
     &kvi_store_mooncake,
+#ifdef KVG_HAVE_HIREDIS
+    &kvi_store_redis,
+    &kvi_store_rediss,
+#endif
 };
 
 const struct kvg_store_registry *kvg_store_builtin(void)

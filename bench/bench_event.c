@@ -154,16 +154,25 @@ static void apply_events(const struct stream *stream, struct kvg_presence *index
 
     kvg_event_reader_init(&reader, NULL);
     for (i = 0; i < stream->count; i++) {
+        struct kvg_presence_event heard[64]; /* As the source applies them. */
+        size_t count = 0;
+
         if (kvg_event_reader_begin(&reader, stream->payloads[i], NULL) != KVG_OK)
             exit(1);
         while (kvg_event_reader_next(&reader, &event)) {
-            if (event.kind == KVG_EVENT_STORED)
-                (void)kvg_presence_stored(
-                    index, event.tenant_id, event.object_key, event.medium);
-            else
-                (void)kvg_presence_removed(index, event.tenant_id, event.object_key,
-                    event.every_medium ? KVG_MEDIUM_UNKNOWN : event.medium);
+            bool is_removal = event.kind != KVG_EVENT_STORED;
+
+            if (count == 64) {
+                kvg_presence_apply(index, heard, count);
+                count = 0;
+            }
+            heard[count++] = (struct kvg_presence_event){.tenant = event.tenant_id,
+                .object_key = event.object_key,
+                .medium =
+                    is_removal && event.every_medium ? KVG_MEDIUM_UNKNOWN : event.medium,
+                .is_removal = is_removal};
         }
+        kvg_presence_apply(index, heard, count);
     }
 }
 

@@ -247,6 +247,7 @@ struct kvg_presence {
     struct kvi_space **spaces;
     uint32_t spaces_capacity;
     struct kvi_space *last_space; /* The space of the event before. */
+    uint32_t last_tenant;         /* Its tenant, if there are any. */
 
     struct kvi_pass pass;
     struct kvi_limbo open;   /* Retired in this epoch. */
@@ -465,6 +466,8 @@ struct kvi_tally {
     uint32_t cpu;     /* Of the pairs, those in CPU memory; the rest is on disk. */
 };
 struct kvi_tally kvi_presence_parts_tally(const struct kvi_slot *slot);
+/* The media with any part: STATE_CPU, STATE_DISK, both or 0. */
+unsigned kvi_presence_parts_media(const struct kvi_slot *slot);
 /* Whether an event or the listing of the current pass spoke of any part. */
 bool kvi_presence_parts_settled(
     const struct kvg_presence *index, const struct kvi_slot *slot);
@@ -494,7 +497,7 @@ void kvi_presence_reclaim_all(struct kvg_presence *index);
 
 KVG_MUST_CHECK kvg_err kvi_presence_tenant_get(
     struct kvg_presence *index, struct kvg_str name, uint32_t *out);
-int32_t kvi_presence_tenant_find(const struct kvg_presence *index, struct kvg_str name);
+int32_t kvi_presence_tenant_find(struct kvg_presence *index, struct kvg_str name);
 KVG_MUST_CHECK kvg_err kvi_presence_space_get(struct kvg_presence *index, uint32_t tenant,
     struct kvg_str prefix, struct kvi_space **out);
 struct kvi_space *kvi_presence_space_find(

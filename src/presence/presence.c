@@ -15,6 +15,8 @@
 #include "base/fmt.h"
 
 #define MEMORY_BYTES_DEFAULT ((size_t)1 << 30)
+/* Events taken apart, and their memory asked for, before the first of them is applied. */
+#define EVENTS_AHEAD 16u
 
 /* Our allocator: the caller's, counted and kept to the limit. */
 static void *allocate_counted(void *context, size_t bytes)
@@ -168,21 +170,46 @@ void kvi_presence_drop(struct kvg_presence *index, const struct kvi_slot *slot)
     kvi_presence_table_remove(index, slot);
 }
 
-/* Brings a part of a slot to a state, and takes the slot out if nothing holds it any more. */
+/* Counts a part that went from one state to another, and its page, which had and has parts in
+ * these media. */
+static void count_change(struct kvg_presence *index, struct kvi_space *space,
+    unsigned was, unsigned is, unsigned had, unsigned has)
+{
+    struct kvi_counters *counters = &index->counters;
+    int64_t cpu = (int64_t)(is & STATE_CPU) - (int64_t)(was & STATE_CPU);
+    int64_t disk = ((is & STATE_DISK) != 0) - ((was & STATE_DISK) != 0);
+    int64_t pages = (has != 0) - (had != 0);
+
+    kvi_count(&counters->parts, cpu + disk);
+    kvi_count(&counters->cpu_parts, cpu);
+    kvi_count(&counters->disk_parts, disk);
+    kvi_count(&counters->objects, (is != 0) - (was != 0));
+    if (had == has)
+        return;
+    kvi_count(
+        &counters->cpu_pages, (int64_t)(has & STATE_CPU) - (int64_t)(had & STATE_CPU));
+    kvi_count(
+        &counters->disk_pages, ((has & STATE_DISK) != 0) - ((had & STATE_DISK) != 0));
+    kvi_count(&counters->pages, pages);
+    space->pages += (uint64_t)pages;
+}
+
+/* Brings a part of a slot to a state and counts it. */
 static kvg_err set_state(struct kvg_presence *index, const struct kvi_slot *slot,
     uint32_t part, unsigned old_state, unsigned new_state)
 {
-    struct kvi_tally before = kvi_presence_parts_tally(slot);
+    unsigned was = old_state & STATE_PRESENT;
+    unsigned is = new_state & STATE_PRESENT;
+    unsigned had = kvi_presence_parts_media(slot);
     kvg_err err;
 
     if (old_state == new_state)
         return KVG_OK;
     err = kvi_presence_parts_set(index, slot, part, new_state);
-    if (err != KVG_OK)
-        return err;
-    kvi_presence_recount(
-        index, kvi_slot_space(slot), before, kvi_presence_parts_tally(slot));
-    return KVG_OK;
+    if (err == KVG_OK && was != is)
+        count_change(index, index->spaces[kvi_slot_space(slot)], was, is, had,
+            kvi_presence_parts_media(slot));
+    return err;
 }
 
 /* A part is present while it is on some medium.  Behind a publisher that tells each medium's
@@ -220,8 +247,7 @@ kvg_err kvi_presence_put(struct kvg_presence *index, const struct kvi_page *page
         drop = STATE_PRESENT;
     wanted = (state & ~drop) | add | (settle != KVI_SETTLE_NOT ? STATE_SETTLED : 0);
     err = set_state(index, &slot, part, state, wanted);
-    if (kvi_presence_parts_tally(&slot).pairs == 0 &&
-        !kvi_presence_parts_settled(index, &slot))
+    if (kvi_presence_parts_media(&slot) == 0 && !kvi_presence_parts_settled(index, &slot))
         kvi_presence_table_remove(index, &slot);
     return err;
 }
@@ -244,8 +270,7 @@ kvg_err kvi_presence_merge(struct kvg_presence *index, const struct kvi_page *pa
     before = kvi_presence_parts_tally(&slot);
     err = kvi_presence_parts_merge(index, &slot, groups, group_count);
     kvi_presence_recount(index, page->space->id, before, kvi_presence_parts_tally(&slot));
-    if (kvi_presence_parts_tally(&slot).pairs == 0 &&
-        !kvi_presence_parts_settled(index, &slot))
+    if (kvi_presence_parts_media(&slot) == 0 && !kvi_presence_parts_settled(index, &slot))
         kvi_presence_table_remove(index, &slot);
     return err;
 }
@@ -296,38 +321,63 @@ bool kvi_presence_locate(struct kvg_presence *index, uint32_t tenant,
     return page_out->head >= HEAD_MIN; /* Two keys of 2^64 cannot be held. */
 }
 
-/* Takes an event's object key apart.  False, and counted, if it is none of ours. */
-static bool parse_event(
-    struct kvg_presence *index, struct kvg_str object_key, struct kvg_object_key *out)
+/* An event taken apart, its page's memory asked for. */
+struct prepared {
+    enum {
+        EVENT_APPLIES,
+        EVENT_REFUSED,
+        EVENT_UNKNOWN /* A removal of what was never here. */
+    } what;
+    struct kvg_object_key object;
+    struct kvi_page page; /* Points into the object's key. */
+    uint32_t part;
+};
+
+static void prepare(struct kvg_presence *index, const struct kvg_presence_event *event,
+    struct prepared *out)
 {
-    if (kvg_object_key_parse(object_key, out))
-        return true;
-    kvi_count(&index->counters.foreign_keys, 1);
-    return false;
+    uint32_t tenant = 0;
+    bool create = true;
+
+    out->what = EVENT_REFUSED;
+    if (!kvg_object_key_parse(event->object_key, &out->object)) {
+        kvi_count(&index->counters.foreign_keys, 1);
+        return;
+    }
+    if (event->is_removal) {
+        int32_t found = kvi_presence_tenant_find(index, event->tenant);
+
+        out->what = EVENT_UNKNOWN;
+        if (found < 0)
+            return;
+        tenant = (uint32_t)found;
+        create = index->pass.active && tenant == index->pass.tenant;
+    } else {
+        kvg_err err = kvi_presence_tenant_get(index, event->tenant, &tenant);
+
+        if (err != KVG_OK) {
+            kvi_presence_count_refusal(index, &index->counters.refused_spaces, err);
+            return;
+        }
+    }
+    if (!kvi_presence_locate(index, tenant, &out->object, create, &out->page, &out->part))
+        return;
+    out->what = EVENT_APPLIES;
+    kvi_presence_table_prefetch(index, out->page.head);
 }
 
-bool kvg_presence_stored(struct kvg_presence *index, struct kvg_str tenant,
-    struct kvg_str object_key, enum kvg_medium medium)
+static bool apply_stored(
+    struct kvg_presence *index, const struct prepared *prepared, enum kvg_medium medium)
 {
-    struct kvg_object_key object;
-    struct kvi_page page;
-    uint32_t tenant_number;
-    uint32_t part;
+    const struct kvi_page *page = &prepared->page;
     unsigned before;
     kvg_err err;
 
-    if (!parse_event(index, object_key, &object))
+    if (prepared->what != EVENT_APPLIES)
         return false;
-    err = kvi_presence_tenant_get(index, tenant, &tenant_number);
-    if (err != KVG_OK) {
-        kvi_presence_count_refusal(index, &index->counters.refused_spaces, err);
-        return false;
-    }
-    if (!kvi_presence_locate(index, tenant_number, &object, true, &page, &part))
-        return false;
-    err = kvi_presence_put(index, &page, part,
+    err = kvi_presence_put(index, page, prepared->part,
         medium == KVG_MEDIUM_DISK ? STATE_DISK : STATE_CPU, 0,
-        kvi_presence_pass_settles(index, page.space, page.head), &before);
+        kvi_presence_pass_settles(index, page->space, page->head), &before);
     if (err != KVG_OK) {
         kvi_presence_count_refusal(index, &index->counters.refused_memory, err);
         return false;
@@ -336,31 +386,21 @@ bool kvg_presence_stored(struct kvg_presence *index, struct kvg_str tenant,
     return true;
 }
 
-bool kvg_presence_removed(struct kvg_presence *index, struct kvg_str tenant,
-    struct kvg_str object_key, enum kvg_medium medium)
+static bool apply_removed(
+    struct kvg_presence *index, const struct prepared *prepared, enum kvg_medium medium)
 {
+    const struct kvi_page *page = &prepared->page;
     unsigned drop = medium == KVG_MEDIUM_DISK      ? STATE_DISK
                     : medium == KVG_MEDIUM_UNKNOWN ? STATE_PRESENT
                                                    : STATE_CPU;
-    struct kvg_object_key object;
-    struct kvi_page page;
-    int32_t tenant_number;
-    uint32_t part;
-    unsigned before;
-    bool create;
+    unsigned before = 0;
 
-    if (!parse_event(index, object_key, &object))
+    if (prepared->what == EVENT_REFUSED)
         return false;
-    tenant_number = kvi_presence_tenant_find(index, tenant);
-    create = tenant_number >= 0 && index->pass.active &&
-             (uint32_t)tenant_number == index->pass.tenant;
-    if (tenant_number < 0 || !kvi_presence_locate(index, (uint32_t)tenant_number, &object,
-                                 create, &page, &part)) {
-        kvi_count(&index->counters.removed_unknown, 1);
-        return true;
-    }
-    if (kvi_presence_put(index, &page, part, 0, drop,
-            kvi_presence_pass_settles(index, page.space, page.head), &before) != KVG_OK) {
+    if (prepared->what == EVENT_APPLIES &&
+        kvi_presence_put(index, page, prepared->part, 0, drop,
+            kvi_presence_pass_settles(index, page->space, page->head),
+            &before) != KVG_OK) {
         /* There was no memory to remember it for the listing: let that add nothing. */
         index->pass.lossy = true;
         kvi_count(&index->counters.refused_memory, 1);
@@ -369,6 +409,47 @@ bool kvg_presence_removed(struct kvg_presence *index, struct kvg_str tenant,
         before != 0 ? &index->counters.removed_applied : &index->counters.removed_unknown,
         1);
     return true;
+}
+
+void kvg_presence_apply(
+    struct kvg_presence *index, struct kvg_presence_event *events, size_t count)
+{
+    struct prepared prepared[EVENTS_AHEAD];
+    size_t begin;
+    size_t i;
+
+    for (begin = 0; begin < count; begin += EVENTS_AHEAD) {
+        size_t left = count - begin;
+        size_t end = begin + (left < EVENTS_AHEAD ? left : EVENTS_AHEAD);
+
+        for (i = begin; i < end; i++)
+            prepare(index, &events[i], &prepared[i - begin]);
+        for (i = begin; i < end; i++)
+            events[i].is_known = (events[i].is_removal ? apply_removed : apply_stored)(
+                index, &prepared[i - begin], events[i].medium);
+    }
+}
+
+bool kvg_presence_stored(struct kvg_presence *index, struct kvg_str tenant,
+    struct kvg_str object_key, enum kvg_medium medium)
+{
+    struct kvg_presence_event event = {
+        .tenant = tenant, .object_key = object_key, .medium = medium};
+    struct prepared prepared;
+
+    prepare(index, &event, &prepared);
+    return apply_stored(index, &prepared, medium);
+}
+
+bool kvg_presence_removed(struct kvg_presence *index, struct kvg_str tenant,
+    struct kvg_str object_key, enum kvg_medium medium)
+{
+    struct kvg_presence_event event = {
+        .tenant = tenant, .object_key = object_key, .medium = medium, .is_removal = true};
+    struct prepared prepared;
+
+    prepare(index, &event, &prepared);
+    return apply_removed(index, &prepared, medium);
 }
 
 struct clearing {

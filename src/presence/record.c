@@ -292,6 +292,26 @@ struct kvi_tally kvi_presence_parts_tally(const struct kvi_slot *slot)
     return tally;
 }
 
+unsigned kvi_presence_parts_media(const struct kvi_slot *slot)
+{
+    uint64_t parts = kvi_slot_parts(slot);
+    uint64_t cpu = parts & 0xffff;
+    uint64_t disk = parts >> PARTS_DISK_SHIFT & 0xffff;
+
+    if (parts & PARTS_WIDE) {
+        struct kvi_record *record = kvi_record_of(parts);
+        uint32_t i;
+
+        cpu = 0;
+        disk = 0;
+        for (i = 0; i < record->group_count; i++) {
+            cpu |= kvi_own(&record->words[i * GROUP_WORDS + WORD_CPU]);
+            disk |= kvi_own(&record->words[i * GROUP_WORDS + WORD_DISK]);
+        }
+    }
+    return (cpu != 0 ? STATE_CPU : 0) | (disk != 0 ? STATE_DISK : 0);
+}
+
 /* Whether the current pass settled a part, or one that is absent. */
 static bool any_settled(
     const struct kvg_presence *index, const struct kvi_slot *slot, bool absent_only)

@@ -21,9 +21,18 @@ static struct kvg_str tenant_or_default(struct kvg_str name)
                            : name;
 }
 
-int32_t kvi_presence_tenant_find(const struct kvg_presence *index, struct kvg_str name)
+int32_t kvi_presence_tenant_find(struct kvg_presence *index, struct kvg_str name)
 {
-    return kvi_names_find(&index->tenant_names, tenant_or_default(name));
+    int32_t found;
+
+    name = tenant_or_default(name);
+    if (index->tenant_names.count != 0 &&
+        kvi_str_equal(kvi_names_get(&index->tenant_names, index->last_tenant), name))
+        return (int32_t)index->last_tenant;
+    found = kvi_names_find(&index->tenant_names, name);
+    if (found >= 0)
+        index->last_tenant = (uint32_t)found;
+    return found;
 }
 
 /* Makes room for one more pointer in an array that is indexed by a name's number. */

@@ -33,6 +33,9 @@
 #include "base/assert.h"
 #include "base/fmt.h"
 
+/* Events that are read before they are applied together. */
+#define EVENTS_AT_ONCE 64u
+
 void kvi_source_set_time(struct kvg_source *source, uint64_t now_ms)
 {
     if (now_ms > source->now_ms)
@@ -155,10 +158,29 @@ static void hear_keyless(struct kvg_source *source)
         "the publisher does not say object keys: its stream cannot be followed", 0, 0);
 }
 
-static void hear_event(struct kvg_source *source, const struct kvg_event *event)
+/* Events about objects that were read and not yet applied. */
+struct heard {
+    size_t count;
+    struct kvg_presence_event events[EVENTS_AT_ONCE];
+};
+
+static void apply_heard(struct kvg_source *source, struct heard *heard)
+{
+    size_t i;
+
+    kvg_presence_apply(source->index, heard->events, heard->count);
+    for (i = 0; i < heard->count; i++)
+        *(heard->events[i].is_removal ? &source->compare.foreign_removed
+                                      : &source->compare.foreign_stored) +=
+            !heard->events[i].is_known;
+    heard->count = 0;
+}
+
+static void hear_event(
+    struct kvg_source *source, const struct kvg_event *event, struct heard *heard)
 {
     struct kvg_str tenant = event->tenant_id;
-    bool known;
+    bool is_removal = event->kind != KVG_EVENT_STORED;
 
     if (event->form == KVG_FORM_ENGINE) {
         source->stats.foreign_events++;
@@ -167,6 +189,7 @@ static void hear_event(struct kvg_source *source, const struct kvg_event *event)
     if (tenant.bytes == 0)
         tenant = kvi_str("default");
     if (event->kind == KVG_EVENT_CLEARED) {
+        apply_heard(source, heard); /* They came before. */
         hear_cleared(source, tenant);
         return;
     }
@@ -176,15 +199,12 @@ static void hear_event(struct kvg_source *source, const struct kvg_event *event)
     }
     if (!source->others_seen && !kvi_tenant_is_default(tenant))
         source->others_seen = true;
-    if (event->kind == KVG_EVENT_STORED) {
-        known =
-            kvg_presence_stored(source->index, tenant, event->object_key, event->medium);
-        source->compare.foreign_stored += !known;
-        return;
-    }
-    known = kvg_presence_removed(source->index, tenant, event->object_key,
-        event->every_medium ? KVG_MEDIUM_UNKNOWN : event->medium);
-    source->compare.foreign_removed += !known;
+    if (heard->count == EVENTS_AT_ONCE)
+        apply_heard(source, heard);
+    heard->events[heard->count++] = (struct kvg_presence_event){.tenant = tenant,
+        .object_key = event->object_key,
+        .medium = is_removal && event->every_medium ? KVG_MEDIUM_UNKNOWN : event->medium,
+        .is_removal = is_removal};
 }
 
 /* Applies a batch whose first event was read already, and completes its mark. */
@@ -193,7 +213,9 @@ static void apply(struct kvg_source *source, struct kvg_event *event, bool has_e
 {
     const struct kvg_event_counts *counts = &source->reader.counts;
     uint64_t event_count = 0;
+    struct heard heard;
 
+    heard.count = 0;
     mark->last_id = mark->first_id;
     while (has_event) {
         if (event->has_event_id && event_count != 0 && mark->has_id) {
@@ -201,10 +223,11 @@ static void apply(struct kvg_source *source, struct kvg_event *event, bool has_e
                 source->life.ids_useless = true;
             mark->last_id = event->event_id;
         }
-        hear_event(source, event);
+        hear_event(source, event, &heard);
         event_count++;
         has_event = kvg_event_reader_next(&source->reader, event);
     }
+    apply_heard(source, &heard);
     source->stats.events += event_count;
     mark->whole = counts->bad_events == before->bad_events &&
                   counts->bad_payloads == before->bad_payloads &&

@@ -992,4 +992,5 @@ TEST_MAIN(RUN(an_empty_index_knows_nothing),
     RUN(spaces_suffixes_and_tenants_have_limits_that_are_counted),
     RUN(removing_from_unknown_spaces_makes_none), RUN(seats_are_limited_and_given_back),
     RUN(every_object_is_named_again_as_it_was_stored),
+
     RUN(an_index_without_memory_says_so_and_stays_sound))

@@ -373,6 +373,22 @@ uint32_t kvd_hot_parent(const struct kvd_hot *hot, uint32_t node)
     return node == 0 ? KVD_HOT_NONE : hot->nodes[node].parent;
 }
 
+static uint32_t page_of(const struct node *node)
+{
+    return node->depth < 2 ? KVD_HOT_NONE : node->depth - 2u;
+}
+
+static void look_at_end(
+    const struct kvd_hot *hot, uint32_t node, struct kvd_hot_view *out)
+{
+    const struct node *end = &hot->nodes[node];
+
+    out->last_page = page_of(end);
+    out->last_prefix = end->key;
+    out->last_count = end->count;
+    out->last_present = end->present;
+}
+
 void kvd_hot_look(const struct kvd_hot *hot, uint32_t node, struct kvd_hot_view *out)
 {
     const struct node *seen = &hot->nodes[node];
@@ -380,11 +396,28 @@ void kvd_hot_look(const struct kvd_hot *hot, uint32_t node, struct kvd_hot_view 
     *out = (struct kvd_hot_view){.node = node,
         .parent = KVD_HOT_NONE,
         .space = node == 0 ? KVD_HOT_NONE : seen->space,
-        .page = seen->depth < 2 ? KVD_HOT_NONE : seen->depth - 2u,
+        .page = page_of(seen),
         .prefix = seen->key,
         .count = seen->count,
-        .error = seen->error,
-        .present = seen->present};
+        .error = seen->error};
+    look_at_end(hot, node, out);
+}
+
+/* The last page of the run that begins with a page: while there is one way on, and who comes to
+ * the one page may all have asked for the next.  (That may be watched only since later.) */
+static uint16_t run_end(const struct kvd_hot *hot, uint16_t at)
+{
+    const struct node *nodes = hot->nodes;
+
+    while (nodes[at].depth >= 2 && nodes[at].first_child != NO_NODE) {
+        const struct node *child = &nodes[nodes[at].first_child];
+
+        if (child->next != NO_NODE ||
+            child->count + child->error < nodes[at].count - nodes[at].count / 32)
+            break;
+        at = nodes[at].first_child;
+    }
+    return at;
 }
 
 /* Whether `a` is shown before `b`. */
@@ -434,12 +467,14 @@ size_t kvd_hot_top(
     heap_push(hot, &waiting, (uint16_t)node);
     while (waiting > 0 && count < max) {
         uint16_t at = heap_pop(hot, &waiting);
-        uint16_t child = hot->nodes[at].first_child;
+        uint16_t end = run_end(hot, at);
+        uint16_t child = hot->nodes[end].first_child;
 
         kvd_hot_look(hot, at, &out[count]);
+        look_at_end(hot, end, &out[count]);
         if (count > 0)
             out[count].parent = hot->places[hot->nodes[at].parent];
-        hot->places[at] = (uint16_t)count++;
+        hot->places[end] = (uint16_t)count++;
         for (; child != NO_NODE; child = hot->nodes[child].next)
             heap_push(hot, &waiting, child);
     }

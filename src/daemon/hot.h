@@ -81,7 +81,7 @@ struct kvd_hot_space {
 /* The space of that index, or NULL. */
 const struct kvd_hot_space *kvd_hot_space(const struct kvd_hot *hot, uint32_t index);
 
-/* What a reader sees of a node. */
+/* What a reader sees: a node, or a run of nodes that nearly all go through who come to the first. */
 struct kvd_hot_view {
     uint32_t node;
     uint32_t parent; /* Index among the views, or KVD_HOT_NONE. */
@@ -90,8 +90,11 @@ struct kvd_hot_view {
     uint64_t prefix; /* The page key's first 8 bytes, big-endian; 0 if there is none. */
     uint64_t count;
     uint64_t error;
-    uint64_t present; /* Of `count`: the page was there. */
-    bool more;        /* Has children that are not among the views. */
+    uint32_t last_page; /* The end of the run; of a single node itself. */
+    uint64_t last_prefix;
+    uint64_t last_count;
+    uint64_t last_present; /* Of `last_count`: that page was there. */
+    bool more;             /* Goes on to some that are not among the views. */
 };
 
 /* Node 0: everything. */
@@ -101,8 +104,8 @@ uint32_t kvd_hot_find(const struct kvd_hot *hot, uint32_t space, uint64_t prefix
 /* The parent, or KVD_HOT_NONE of node 0. */
 uint32_t kvd_hot_parent(const struct kvd_hot *hot, uint32_t node);
 void kvd_hot_look(const struct kvd_hot *hot, uint32_t node, struct kvd_hot_view *out);
-/* The most asked-for nodes under `node`, itself first, parents before their children, at most
- * `max` (at least 1) of them.  Returns how many. */
+/* The most asked-for runs under `node`, which the first begins with; parents before their children,
+ * at most `max` (at least 1) of them.  Returns how many. */
 size_t kvd_hot_top(
     struct kvd_hot *hot, uint32_t node, size_t max, struct kvd_hot_view *out);
 

@@ -452,32 +452,39 @@ static void key_lookups(struct kvd_out *out, const char *name, uint64_t units)
         (unsigned)(hundredths % 100));
 }
 
+/* KVD_HOT_NONE becomes null. */
+static void key_index(struct kvd_out *out, const char *name, uint32_t index)
+{
+    kvd_out_key(out, name);
+    if (index == KVD_HOT_NONE)
+        kvd_out_text(out, "null");
+    else
+        kvd_out_u64(out, index);
+}
+
+static void key_prefix(
+    struct kvd_out *out, const char *name, uint32_t page, uint64_t prefix)
+{
+    kvd_out_key(out, name);
+    if (page == KVD_HOT_NONE)
+        kvd_out_text(out, "null");
+    else
+        kvd_out_printf(out, "\"%016llx\"", (unsigned long long)prefix);
+}
+
 static void write_node(struct kvd_out *out, const struct kvd_hot_view *view)
 {
     kvd_out_text(out, "{");
-    kvd_out_key(out, "prefix");
-    if (view->page == KVD_HOT_NONE)
-        kvd_out_text(out, "null");
-    else
-        kvd_out_printf(out, "\"%016llx\"", (unsigned long long)view->prefix);
-    kvd_out_key(out, "parent");
-    if (view->parent == KVD_HOT_NONE)
-        kvd_out_text(out, "null");
-    else
-        kvd_out_u64(out, view->parent);
-    kvd_out_key(out, "space");
-    if (view->space == KVD_HOT_NONE)
-        kvd_out_text(out, "null");
-    else
-        kvd_out_u64(out, view->space);
-    kvd_out_key(out, "page");
-    if (view->page == KVD_HOT_NONE)
-        kvd_out_text(out, "null");
-    else
-        kvd_out_u64(out, view->page);
+    key_prefix(out, "prefix", view->page, view->prefix);
+    key_index(out, "parent", view->parent);
+    key_index(out, "space", view->space);
+    key_index(out, "page", view->page);
     key_lookups(out, "lookups", view->count);
     key_lookups(out, "lookups_at_most", view->count + view->error);
-    key_lookups(out, "present", view->present);
+    key_index(out, "last_page", view->last_page);
+    key_prefix(out, "last_prefix", view->last_page, view->last_prefix);
+    key_lookups(out, "last_lookups", view->last_count);
+    key_lookups(out, "last_present", view->last_present);
     key_bool(out, "more", view->more);
     kvd_out_text(out, "}");
 }

@@ -308,7 +308,7 @@ TEST(what_was_asked_is_remembered_for_the_page)
     wait_pages(&rig, 1);
     kvg_key_to_hex(&keys[1], hex);
     hex[16] = '\0';
-    snprintf(text, sizeof(text), "\"prefix\":\"%s\"", hex);
+    snprintf(text, sizeof(text), "\"last_prefix\":\"%s\"", hex);
     ask_until(rig.port, "/v1/hot", 200, text);
     snprintf(text, sizeof(text), "/v1/hot?prefix=%s&tenant=default&page_size=4", hex);
     expect(&rig, "GET", text, "", 200, "\"path\":[{\"prefix\":null");

@@ -73,12 +73,12 @@ TEST(a_prefix_is_counted_with_all_before_it)
     kvd_hot_add(hot, &right);
     check(hot);
     CHECK_EQ(view_of(hot, left.keys[0]).count, 4 * KVD_HOT_UNIT);
-    CHECK_EQ(view_of(hot, left.keys[0]).present, 4 * KVD_HOT_UNIT);
-    CHECK_EQ(view_of(hot, left.keys[1]).present, 2 * KVD_HOT_UNIT);
+    CHECK_EQ(view_of(hot, left.keys[0]).last_present, 4 * KVD_HOT_UNIT);
+    CHECK_EQ(view_of(hot, left.keys[1]).last_present, 2 * KVD_HOT_UNIT);
     CHECK_EQ(view_of(hot, left.keys[2]).count, 2 * KVD_HOT_UNIT);
     CHECK_EQ(view_of(hot, right.keys[2]).count, 2 * KVD_HOT_UNIT);
     CHECK_EQ(view_of(hot, right.keys[3]).page, 3);
-    CHECK_EQ(view_of(hot, right.keys[3]).present, 0);
+    CHECK_EQ(view_of(hot, right.keys[3]).last_present, 0);
     CHECK_EQ(kvd_hot_find(hot, KVD_HOT_NONE, 12345), KVD_HOT_NONE);
     kvd_hot_free(hot);
 }
@@ -212,7 +212,11 @@ static void compare(struct kvd_hot *hot, struct model *model)
         truth = truth_of(model, views[i].prefix);
         CHECK((double)views[i].count <= truth->lookups * UNIT + 1e-6);
         CHECK(truth->lookups * UNIT <= (double)(views[i].count + views[i].error) + 1e-6);
-        CHECK((double)views[i].present <= truth->present * UNIT + 1e-6);
+        truth = truth_of(model, views[i].last_prefix);
+        CHECK((double)views[i].last_count <= truth->lookups * UNIT + 1e-6);
+        CHECK((double)views[i].last_present <= truth->present * UNIT + 1e-6);
+        CHECK(views[i].last_page >= views[i].page);
+        CHECK(views[i].last_count <= views[i].count);
     }
 }
 
@@ -307,6 +311,7 @@ TEST(what_is_asked_for_most_comes_first_and_what_is_left_out_is_said)
             struct kvd_hot_chain chain;
 
             numbers[0] = first;
+            numbers[1] = times % 2;
             chain = chain_of("a", "t", numbers, 2);
             kvd_hot_add(hot, &chain);
         }
@@ -319,14 +324,51 @@ TEST(what_is_asked_for_most_comes_first_and_what_is_left_out_is_said)
     CHECK_EQ(views[1].space, 0);
     CHECK(views[1].more);
     CHECK_EQ(views[2].count, 5 * KVD_HOT_UNIT);
-    CHECK_EQ(views[3].count, 5 * KVD_HOT_UNIT);
-    CHECK_EQ(views[3].parent, 2);
+    CHECK(views[2].more);
+    CHECK_EQ(views[3].count, 4 * KVD_HOT_UNIT);
+    CHECK_EQ(views[3].parent, 1);
     /* From a prefix on. */
-    CHECK_EQ(kvd_hot_top(hot, views[2].node, 4, views), 2);
+    CHECK_EQ(kvd_hot_top(hot, views[2].node, 4, views), 3);
     CHECK_EQ(views[0].parent, KVD_HOT_NONE);
+    CHECK_EQ(views[1].count, 3 * KVD_HOT_UNIT);
     CHECK_EQ(views[1].parent, 0);
+    CHECK_EQ(views[2].parent, 0);
     CHECK_EQ(kvd_hot_parent(hot, views[1].node), views[0].node);
     CHECK_EQ(kvd_hot_parent(hot, 0), KVD_HOT_NONE);
+    kvd_hot_free(hot);
+}
+
+TEST(pages_that_are_asked_for_together_are_one_run)
+{
+    static const unsigned LONG[] = {1, 2, 3, 4, 5, 6};
+    static const unsigned OTHER[] = {1, 2, 3, 9};
+    struct kvd_hot *hot = make();
+    struct kvd_hot_view views[8];
+    struct kvd_hot_chain longer = chain_of("a", "t", LONG, 6);
+    struct kvd_hot_chain other = chain_of("a", "t", OTHER, 4);
+
+    longer.present = 0x1f;
+    for (unsigned i = 0; i < 3; i++)
+        kvd_hot_add(hot, &longer);
+    CHECK_EQ(kvd_hot_top(hot, 0, 8, views), 3);
+    CHECK_EQ(views[2].page, 0);
+    CHECK_EQ(views[2].last_page, 5);
+    CHECK_EQ(views[2].last_prefix, longer.keys[5]);
+    CHECK_EQ(views[2].last_present, 0);
+    kvd_hot_add(hot, &other);
+    CHECK_EQ(kvd_hot_top(hot, 0, 8, views), 5);
+    CHECK_EQ(views[2].last_page, 2);
+    CHECK_EQ(views[2].last_present, 3 * KVD_HOT_UNIT);
+    CHECK_EQ(views[3].page, 3);
+    CHECK_EQ(views[3].parent, 2);
+    CHECK_EQ(views[3].last_page, 5);
+    CHECK_EQ(views[4].parent, 2);
+    /* A prompt that ends earlier ends the run. */
+    other.page_count = 1;
+    kvd_hot_add(hot, &other);
+    CHECK_EQ(kvd_hot_top(hot, 0, 8, views), 6);
+    CHECK_EQ(views[2].last_page, 0);
+    CHECK_EQ(views[3].last_page, 2);
     kvd_hot_free(hot);
 }
 
@@ -416,6 +458,6 @@ TEST_MAIN(RUN(a_prefix_is_counted_with_all_before_it),
     RUN(what_is_shown_lies_around_the_truth_whatever_gave_way),
     RUN(a_prefix_that_becomes_hot_late_is_found_among_many_cold_ones),
     RUN(what_is_asked_for_most_comes_first_and_what_is_left_out_is_said),
-    RUN(a_full_ring_drops_and_counts),
+    RUN(pages_that_are_asked_for_together_are_one_run), RUN(a_full_ring_drops_and_counts),
     RUN(a_ring_between_two_threads_loses_and_mixes_nothing),
     RUN(without_memory_there_is_no_tree_and_no_leak))

@@ -276,7 +276,8 @@ function drawChart(chart, bins, width) {
         d: toPath(run) + `L${run[run.length - 1][0].toFixed(1)} ${bottom}L${run[0][0].toFixed(1)} ${bottom}Z` }));
     shapes.push(drawn("path", { class: l ? "b" : "a", d: toPath(run) }));
   }));
-  shapes.push(drawn("text", { x: 3, y: EDGE.top + 11 }, chart.format(max)));
+  if (lines.flat().some(value => value !== null))
+    shapes.push(drawn("text", { x: 3, y: EDGE.top + 11 }, chart.format(max)));
   shapes.push(drawn("text", { x: 3, y: height - 3 }, Number($("window").value) / 60 + " min ago"));
   shapes.push(drawn("text", { x: width - 2, y: height - 3, "text-anchor": "end" }, "now"));
   let at = bins.length - 1;
@@ -348,7 +349,7 @@ function sourceItem(source) {
   if (source.memory_bytes_max) {
     const label = "index " + bytes(source.memory_bytes) + " of " + bytes(source.memory_bytes_max) +
       (source.partial ? ", full: absent may mean forgotten" : "");
-    facts.append(element("div", {}, element("dt", { text: label }), element("dd", {},
+    facts.append(element("div", { class: "wide" }, element("dt", { text: label }), element("dd", {},
       element("meter", { min: 0, max: source.memory_bytes_max, value: source.memory_bytes, "aria-label": label }))));
   }
   item.append(facts);
@@ -409,35 +410,29 @@ function pagesText(first, end) {
   return first === end ? "page " + first : `pages ${first}–${end}`;
 }
 
-/* Whether whoever asks for a page asks for the next one too.  A page further on may be watched only
- * since later; then it was not seen as often, but may have been asked for as often. */
-const together = (node, child) => child.lookups_at_most >= node.lookups * .97;
-
-/* The tree as boxes: runs of pages that are asked for together are one box. */
+/* The tree as boxes, each a run of pages that are asked for together. */
 function boxTree(answer) {
-  const nodes = answer.nodes.map(node => ({ ...node, children: [] }));
-  nodes.forEach(node => { if (node.parent !== null) nodes[node.parent].children.push(node); });
-  let root = nodes[0];
-  if (root && root.space === null && root.children.length === 1 && !root.more) root = root.children[0];
-  const toBox = (node, parent) => {
-    const box = { key: [node.space, node.prefix, node.page].join(" "), node, parent, end: node, children: [] };
-    if (node.page !== null) {
-      while (box.end.children.length === 1 && !box.end.more && together(box.end, box.end.children[0]))
-        box.end = box.end.children[0];
-    }
-    box.children = box.end.children.map(child => toBox(child, box));
-    return box;
-  };
-  return root ? toBox(root, null) : null;
+  const boxes = answer.nodes.map(node => ({
+    key: [node.space, node.prefix, node.page].join(" "), node, parent: null, children: [] }));
+  for (const box of boxes) {
+    box.parent = box.node.parent === null ? null : boxes[box.node.parent];
+    if (box.parent) box.parent.children.push(box);
+  }
+  let root = boxes[0];
+  if (root && root.node.space === null && root.children.length === 1 && !root.node.more) {
+    root = root.children[0];
+    root.parent = null;
+  }
+  return root;
 }
 
 function boxText(answer, box) {
   if (box.node.space === null) return "everything";
   if (box.node.page === null) return spaceName(spaceOf(answer, box.node.space));
-  return pagesText(box.node.page, box.end.page);
+  return pagesText(box.node.page, box.node.last_page);
 }
 
-const presentShare = box => box.end.lookups > 0 ? box.end.present / box.end.lookups : 0;
+const presentShare = box => box.node.last_lookups > 0 ? box.node.last_present / box.node.last_lookups : 0;
 
 /* Where each box lies: left and width as shares, row as a number. */
 function place(box, left, width, row, pixels, out, rests) {
@@ -459,11 +454,11 @@ function describe(answer, box) {
   const about = [fact("what", boxText(answer, box))];
   if (box.node.page !== null && space) {
     about.push(fact("tokens", whole.format(box.node.page * space.page_size) + " to " +
-      whole.format((box.end.page + 1) * space.page_size - 1)),
-      fact("tenant", space.source + " / " + space.tenant), fact("page key begins", box.end.prefix));
+      whole.format((box.node.last_page + 1) * space.page_size - 1)),
+      fact("tenant", space.source + " / " + space.tenant), fact("page key begins", box.node.last_prefix));
   }
-  const most = box.end.lookups_at_most - box.end.lookups;
-  about.push(fact("asked for", number(box.node.lookups) + " lookups" + (most >= 1 ? ", at most " + number(box.end.lookups_at_most) : "")),
+  const most = box.node.lookups_at_most - box.node.lookups;
+  about.push(fact("asked for", number(box.node.lookups) + " lookups" + (most >= 1 ? ", at most " + number(box.node.lookups_at_most) : "")),
     fact("of everything", percent(answer.lookups > 0 ? box.node.lookups / answer.lookups : 0)));
   if (box.node.page !== null) about.push(fact("in the store when asked for", percent(presentShare(box))));
   return about;
@@ -522,9 +517,10 @@ function drawHot() {
     rest.style.left = r.left * 100 + "%";
     rest.style.width = r.width * 100 + "%";
     rest.style.top = r.row * ROW + "px";
+    if (r.width * pixels > 180) rest.append(element("span", { text: "many that few ask for" }));
     area.append(rest);
   }
-  const rows = placed.reduce((most, p) => Math.max(most, p.row + 1), 0);
+  const rows = [...placed, ...rests].reduce((most, p) => Math.max(most, p.row + 1), 0);
   area.style.height = Math.max(2, rows) * ROW + "px";
   area.hidden = !root;
   $("hot-empty").hidden = !!root;
@@ -548,7 +544,7 @@ function drawCrumbs() {
         crumbs.push({ text: spaceName(space), at: question(space, null) });
         continue;
       }
-      if (run && node !== own[0] && together(run.node, node)) { run.end = node.page; continue; }
+      if (run && node !== own[0] && node.lookups_at_most >= run.node.lookups * .97) { run.end = node.page; continue; }
       run = { node, end: node.page, at: question(space, node.prefix) };
       crumbs.push(run);
     }
@@ -593,10 +589,11 @@ async function askHot() {
     const answer = await ask("/v1/hot" + (at ? "?" + new URLSearchParams(at) : ""));
     if (at !== hot.at) return; /* Somebody clicked meanwhile. */
     hot.answer = answer;
-    $("hot-note").textContent = answer.sampled_one_in > 1 || answer.dropped > 0
-      ? `One lookup in ${answer.sampled_one_in} is looked at` + (answer.dropped ? `; ${whole.format(answer.dropped)} more were passed over in bursts.` : ".")
-      : "";
-    $("hot-note").textContent += ` The first ${answer.depth_max} pages count; after ${answer.half_life_s} s a lookup counts half.`;
+    const looked = answer.sampled_one_in === 1 ? "Every lookup is looked at"
+      : `One lookup in ${answer.sampled_one_in} is looked at, and counts for as many`;
+    const passed = answer.dropped > 0 ? `, but for ${whole.format(answer.dropped)} so far that came in bursts` : "";
+    $("hot-note").textContent = `${looked}${passed}. The first ${answer.depth_max} pages count; ` +
+      `after ${answer.half_life_s} s a lookup counts half.`;
     drawHot();
   } catch (error) {
     if (error.status === 404 && at && at === hot.at) { hot.at = null; await askHot(); }

@@ -355,6 +355,48 @@ TEST(hicache_host_best_match_keeps_device_anchor)
     }
 }
 
+TEST(swa_branching_seqlen_uses_host_full_hit)
+{
+    struct kit *kit = new_kit(FULL | SWA, 4, true);
+    kit_insert(kit, (struct kit_insert){.tokens = LIST(1, 2, 3, 4, 5, 6),
+                        .slots = LIST(10, 11, 12, 13, 14, 15),
+                        .cursor = 6});
+    CHECK_EQ(backup(kit, 2), 1); /* FULL; there is no window to write. */
+    demote(kit, 2);
+    CHECK_STR(
+        kit_match(kit, LIST(1, 2, 3, 4, 5, 6)), "0 at #1 best #1 full 6 swa_branching 6");
+    CHECK_STR(kit_insert_run(kit, LIST(1, 2, 3, 4, 5, 6), 30),
+        "rebuild_swa(#2: 30 31 32 33 34 35) | backup(#2) => prefix 6 last #2");
+    CHECK_EQ(backup(kit, 2), 1); /* The window alone. */
+    CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4, 5, 6)),
+        "6 at #2 best #2 full 6: 30 31 32 33 34 35");
+    kit_free(kit);
+}
+
+TEST(mamba_branching_seqlen_under_hicache)
+{
+    struct kit *kit = new_kit(FULL | MAMBA, 0, true);
+    struct kvg_tree_evicted out;
+    grow(kit, 0, 4, 1);
+    grow(kit, 4, 2, 2);
+    backup(kit, 2);
+    must(kit, kvg_tree_evict_component(kit->tree, kit_node(kit, 2), KVG_COMPONENT_MAMBA,
+                  KVG_TIER_DEVICE, &kit->actions, &out, &kit->error));
+    CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4)),
+        "free_MAMBA(1) 0 at #1 best #2 full 4 host 4 mamba_host 1");
+    must(kit, kvg_tree_evict_component(kit->tree, kit_node(kit, 2), KVG_COMPONENT_MAMBA,
+                  KVG_TIER_HOST, &kit->actions, &out, &kit->error));
+    CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4)),
+        "free_host_MAMBA(104) 0 at #1 best #1 full 4 mamba_branching 4");
+    kit_insert(kit, (struct kit_insert){.tokens = LIST(1, 2, 3, 4),
+                        .slots = LIST(10, 11, 12, 13),
+                        .prev = 4,
+                        .mamba = 3});
+    CHECK_EQ(backup(kit, 2), 1);
+    CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4)), "4 at #2 best #2 full 4: 10 11 12 13");
+    kit_free(kit);
+}
+
 TEST(hicache_swa_backup_window_stops_at_pending_ancestor)
 {
     struct kit *kit = new_kit(FULL | SWA, 4, true);
@@ -417,5 +459,7 @@ TEST_MAIN(RUN(swa_unfinished_req_preserves_existing_eviction_boundary),
     RUN(hicache_partial_match_splits_evicted_backed_up_node),
     RUN(hicache_full_temp_lock_covers_evicted_anchor_and_mirrors_on_release),
     RUN(hicache_host_best_match_keeps_device_anchor),
+    RUN(swa_branching_seqlen_uses_host_full_hit),
+    RUN(mamba_branching_seqlen_under_hicache),
     RUN(hicache_swa_backup_window_stops_at_pending_ancestor),
     RUN(evict_host_drains_freed_host_values_to_the_pools))

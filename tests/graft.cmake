@@ -14,7 +14,8 @@ kvgraft_test(test_linker_loads SOURCES unit/test_linker_loads.c support/linker_k
 
 # Four engines, a store, a network: few seeds at each commit, more in CI, many by hand; each seed
 # does the same again; and each planted mistake must be caught.
-set(KVGRAFT_SIM_ENGINES sim/sim_engines.c sim/sim_network.c support/mem_transport.c)
+set(KVGRAFT_SIM_ENGINES sim/sim_engines.c sim/sim_network.c sim/sim_truth.c
+  support/mem_transport.c)
 kvgraft_test(sim_engines SOURCES ${KVGRAFT_SIM_ENGINES} ARGS 1 10)
 add_test(NAME sim_engines_twice COMMAND sim_engines --twice 20)
 set_tests_properties(sim_engines_twice PROPERTIES LABELS full TIMEOUT 600)

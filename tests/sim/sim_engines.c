@@ -3,11 +3,10 @@
 
 /* sim_engines.c -- four engines, a store and a network, from one seed.
  *
- * Every slot holds a word.  The word of a position is computed from the word before it and the
- * token, so it says which prefix it belongs to; whatever an engine computes from its cache is
- * compared with what it would have computed alone.  The store keeps the words of the pages that it
- * was given.  What can happen to messages and to the store is in sim_network.h; engines crash, too,
- * and in every fourth world allocations fail now and then.
+ * Every slot holds a word that says which prefix it belongs to (sim_truth.h); whatever an engine
+ * computes from its cache is compared with what it would have computed alone, and so is what it
+ * wrote to the store.  What can happen to messages and to the store is in sim_network.h; engines
+ * crash, too, and in every fourth world allocations fail now and then.
  *
  * After every step: tree, linker and pools are checked, every slot is accounted for, and what the
  * tree calls stored has been in the store.
@@ -20,6 +19,7 @@
  */
 #include "fault_alloc.h"
 #include "sim_network.h"
+#include "sim_truth.h"
 #include "test.h"
 
 #include <sys/wait.h>
@@ -52,6 +52,7 @@ struct world {
     struct fault_alloc fault;
     struct mem_store store;
     struct sim_network network;
+    struct sim_truth truth;
     struct side sides[ENGINES];
     uint32_t page_size, window;
     bool swa, ring, sparse, eagle, poor; /* Poor: allocations fail now and then. */
@@ -78,11 +79,6 @@ static uint64_t below(struct world *world, uint64_t bound)
 static void trace(struct world *world, uint64_t value)
 {
     world->trace = kvi_mix64(world->trace + value + 1);
-}
-
-static uint64_t next_word(uint64_t before, uint32_t token)
-{
-    return kvi_mix64(before * 31 + token + 1);
 }
 
 /* ---- Engines ------------------------------------------------------------------------------- */
@@ -202,7 +198,7 @@ static void compare(
     uint64_t word = 0;
     for (uint64_t i = 0; i < end; i++) {
         uint64_t slot = slot_at(world, side, live, i);
-        word = next_word(word, live->tokens[i]);
+        word = sim_word(word, live->tokens[i]);
         trace(world, slot);
         if (side->words[0][slot] != word)
             BAD("request %llu: position %llu of %llu is not what was computed",
@@ -241,7 +237,7 @@ static void compute(struct world *world, struct side *side, struct live *live)
     for (uint64_t i = live->computed; i < length_of(side, live); i++) {
         uint64_t before = i == 0 ? 0 : side->words[0][slot_at(world, side, live, i - 1)];
         uint64_t slot = slot_at(world, side, live, i);
-        side->words[0][slot] = next_word(before, live->tokens[i]);
+        side->words[0][slot] = sim_word(before, live->tokens[i]);
         if (world->swa && !world->ring)
             side->words[1][window_slot(side, slot)] = side->words[0][slot] ^ 1;
     }
@@ -283,6 +279,7 @@ static void make_tokens(struct world *world, struct live *live)
             story += 10 + (uint32_t)below(world, 2);
         live->tokens[i] = story * 100 + (uint32_t)i % 7;
     }
+    sim_truth_learn(&world->truth, live->tokens, TOKENS_MAX + 1);
 }
 
 static void begin(struct world *world, struct side *side)
@@ -436,6 +433,8 @@ static void step(struct world *world)
     for (int i = 0; i < ENGINES; i++)
         transports[i] = world->sides[i].transport;
     sim_network_step(&world->network, transports, ENGINES);
+    if (world->step % 8 == 0 && !sim_truth_holds(&world->truth, &world->store))
+        BAD("the store holds a wrong page");
 }
 
 /* Everything ends; then everything is free again. */
@@ -527,6 +526,7 @@ static uint64_t run(uint64_t seed, int steps, bool say)
     world->eagle = below(world, 3) == 0;
     world->poor = seed % 4 == 0;
     world->window = world->swa ? 1 + (uint32_t)below(world, 12) : 0;
+    sim_truth_init(&world->truth, world->page_size, world->eagle);
     for (int i = 0; i < ENGINES; i++)
         start_engine(world, &world->sides[i]);
     for (world->step = 0; world->step < steps; world->step++)
@@ -540,6 +540,7 @@ static uint64_t run(uint64_t seed, int steps, bool say)
         printf("seed %llu: trace %016llx\n", (unsigned long long)seed,
             (unsigned long long)world->trace);
     uint64_t out = world->trace;
+    sim_truth_fini(&world->truth);
     sim_network_fini(&world->network);
     mem_store_fini(&world->store);
     free(world);

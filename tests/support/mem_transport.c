@@ -86,9 +86,16 @@ static struct mem_page *put(
     return &store->pages[store->count - 1];
 }
 
-void mem_store_add(struct mem_store *store, uint32_t component, const struct kvg_key *key)
+struct mem_page *mem_store_add(
+    struct mem_store *store, uint32_t component, const struct kvg_key *key)
 {
-    (void)put(store, component, key);
+    return put(store, component, key);
+}
+
+const struct mem_page *mem_store_find(
+    const struct mem_store *store, uint32_t component, const struct kvg_key *key)
+{
+    return find(store, component, key);
 }
 
 /* ---- Jobs ---------------------------------------------------------------------------------- */

@@ -27,8 +27,11 @@ struct mem_store {
 
 void mem_store_init(struct mem_store *store);
 void mem_store_fini(struct mem_store *store);
-void mem_store_add(
+/* The page, which is new if it was not there; good until the next call. */
+struct mem_page *mem_store_add(
     struct mem_store *store, uint32_t component, const struct kvg_key *key);
+const struct mem_page *mem_store_find(
+    const struct mem_store *store, uint32_t component, const struct kvg_key *key);
 bool mem_store_has(
     const struct mem_store *store, uint32_t component, const struct kvg_key *key);
 void mem_store_remove(

@@ -159,6 +159,16 @@ static uint32_t swa_lock(struct fix *fix, kvg_node_id id)
     return lk_get(fix, id).lock_count[KVG_COMPONENT_SWA][KVG_TIER_DEVICE];
 }
 
+static void check_asked(const struct mem_job *asked, const struct kvg_key *h)
+{
+    CHECK_EQ(asked->count, 2);
+    CHECK_EQ(asked->transfers[0].key_count, 4);
+    CHECK_MEM(asked->transfers[0].keys, &h[2], 4 * sizeof(h[0]));
+    CHECK(asked->transfers[1].trailing);
+    CHECK_EQ(asked->transfers[1].key_count, 2);
+    CHECK_MEM(asked->transfers[1].keys, &h[4], 2 * sizeof(h[0]));
+}
+
 TEST(a_load_that_raced_with_an_insert_loads_the_rest_step_by_step)
 {
     struct mem_store store;
@@ -173,13 +183,7 @@ TEST(a_load_that_raced_with_an_insert_loads_the_rest_step_by_step)
     lk_match(&fix, 7, lk_run_of(1, 6));
     struct kvg_tree_match first = fix.match;
     CHECK_EQ(first.device_length, 2);
-    struct mem_job *asked = &fix.transport->last_lookup;
-    CHECK_EQ(asked->count, 2);
-    CHECK_EQ(asked->transfers[0].key_count, 4);
-    CHECK_MEM(asked->transfers[0].keys, &h[2], 4 * sizeof(h[0]));
-    CHECK(asked->transfers[1].trailing);
-    CHECK_EQ(asked->transfers[1].key_count, 2);
-    CHECK_MEM(asked->transfers[1].keys, &h[4], 2 * sizeof(h[0]));
+    check_asked(&fix.transport->last_lookup, h);
     CHECK_EQ(fix.outside.load_length, 2);
     CHECK_EQ(fix.outside.swa_load_length, 2);
     CHECK(kvg_linker_has_marker(fix.linker, 7));

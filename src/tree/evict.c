@@ -3,8 +3,9 @@
 
 /* evict.c -- the device walks.
  *
- * FULL walks its leaves in the policy's order (leaf.c).  A leaf that a step returned is taken out
- * of that order until the walk ends, so that the walk goes on even if the caller could not evict it.
+ * FULL walks its leaves in the policy's order (leaf.c).  A leaf that a step returned is taken
+ * out of that order until the walk ends, so that the walk goes on even if the caller could
+ * not evict it.
  *
  * SWA and MAMBA walk their recency lists from the oldest unlocked entry:
  *

@@ -6,11 +6,12 @@
  * A leaf has a mark, one for those on device and one for those on host only, and an entry on the
  * shelves of its tier (shelf.c), which holds the key by which it was placed.
  *
- * Touching a node is far more frequent than evicting one, so an entry whose key rose is not moved: it
- * may be too near the front, never too far from it (T19), and is corrected when it comes up.
- * Only under mru and tlru can a key fall; then a touch gives the node a new entry, and the old one
- * is a ghost, as is that of a deleted node.  A node that ceases to be a leaf keeps its entry until
- * that comes up, because most such nodes are locked for the length of a request and come back.
+ * Touching a node is far more frequent than evicting one, so an entry whose key rose is not
+ * moved: it may be too near the front, never too far from it (T19), and is corrected when it
+ * comes up.  Only under mru and tlru can a key fall; then a touch gives the node a new entry,
+ * and the old one is a ghost, as is that of a deleted node.  A node that ceases to be a leaf
+ * keeps its entry until that comes up, because most such nodes are locked for the length of a
+ * request and come back.
  *
  * Settled duplicates are a list in the order of their birth.
  */

@@ -11,14 +11,16 @@
  *     ...
  *     last      [95 ..   )   95 96 97 ...          mostly it grows at its end
  *
- * A new entry is put on the shelf whose range holds its key; a full shelf is split in the middle, or
- * at the end of all simply followed by another.  When the front is empty, the first shelf becomes
- * it: dead entries are dropped, those whose key has risen meanwhile are put where they belong now, the
- * others are sorted.  That is done for a whole shelf at once, so that the nodes' cache misses overlap,
- * and so that afterwards the next victims are known and can be fetched while one is evicted.
+ * A new entry is put on the shelf whose range holds its key; a full shelf is split in the
+ * middle, or at the end of all simply followed by another.  When the front is empty, the
+ * first shelf becomes it: dead entries are dropped, those whose key has risen meanwhile are
+ * put where they belong now, the others are sorted.  That is done for a whole shelf at once,
+ * so that the nodes' cache misses overlap, and so that afterwards the next victims are known
+ * and can be fetched while one is evicted.
  *
- * A node knows the serial of its one living entry; any other entry that names it is a ghost.  Ghosts
- * are dropped when their shelf comes to the front, or all at once when there is no room left.
+ * A node knows the serial of its one living entry; any other entry that names it is a ghost.
+ * Ghosts are dropped when their shelf comes to the front, or all at once when there is no
+ * room left.
  *
  * Where ranks can be equal, the last access decides: shelves then hold it behind their entries.
  *
@@ -26,9 +28,9 @@
  *     add           O(log n), one cache line written; O(shelf) each 128 times
  *     first, pop    O(1); O(shelf) each 128 times or more
  *
- * Invariants (T19): the front is sorted; what is in front is less than the first shelf's low key; keys
- * on a shelf lie between its low key and the next one's; every shelf but the last holds at least
- * half of what fits; counts equal a recount.
+ * Invariants (T19): the front is sorted; what is in front is less than the first shelf's low
+ * key; keys on a shelf lie between its low key and the next one's; every shelf but the last
+ * holds at least half of what fits; counts equal a recount.
  *
  * Nothing here can fail: kvi_shelves_reserve() makes room for as many shelves as the last invariant
  * allows.
@@ -376,9 +378,9 @@ static struct keyed keyed_of(
 }
 
 /* Drops all ghosts, and packs the rest in order.  O(n log n), each n / 4 ghosts at most. */
-static void sweep_ghosts(const struct kvg_tree *tree, enum kvg_tier tier)
+static void sweep_ghosts(struct kvg_tree *tree, enum kvg_tier tier)
 {
-    struct kvi_shelves *s = (struct kvi_shelves *)(uintptr_t)&tree->shelves[tier];
+    struct kvi_shelves *s = &tree->shelves[tier];
     uint32_t kept = 0;
     uint32_t to = 0;
 

@@ -15,8 +15,8 @@ void kvi_shelf_add(struct kvg_tree *tree, enum kvg_tier tier, struct kvi_node *n
 /* Makes the entry of a placed node a ghost. */
 void kvi_shelf_drop(struct kvg_tree *tree, enum kvg_tier tier, struct kvi_node *node);
 
-/* The marked leaf with the least key, or NULL.  On the way the entries of nodes that are not leaves any
- * more go. */
+/* The marked leaf with the least key, or NULL.  On the way the entries of nodes that are not
+ * leaves any more go. */
 struct kvi_node *kvi_shelf_first(struct kvg_tree *tree, enum kvg_tier tier);
 
 /* Takes out the entry of the node that kvi_shelf_first() has returned. */

@@ -579,8 +579,8 @@ struct kvi_node *kvi_child_find(const struct kvg_tree *tree,
     const struct kvi_node *parent, uint32_t space, const uint32_t *tokens);
 uint32_t kvi_child_hash(const struct kvg_tree *tree, const struct kvi_node *node);
 
-/* The same for a walk from the root (or any node) along a key: the child of `parent` at unit `offset`,
- * and how many units of it the key has. */
+/* The same for a walk from the root (or any node) along a key: the child of `parent` at unit
+ * `offset`, and how many units of it the key has. */
 static inline void kvi_descent_init(
     struct kvi_descent *descent, const uint32_t *tokens, uint64_t units, uint32_t space)
 {

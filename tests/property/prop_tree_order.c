@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* Many leaves, random use of them, and every policy: each eviction takes the leaf that a scan of all
- * nodes finds to be the least.  Enough leaves that they fill, split and pack several shelves.
+/* Many leaves, random use of them, and every policy: each eviction takes the leaf that a scan
+ * of all nodes finds to be the least.  Enough leaves that they fill, split and pack several
+ * shelves.
  *
  *     prop_tree_order [seed [nodes]]
  */

@@ -165,11 +165,20 @@ class Browser:
             file.write(base64.b64decode(data["data"]))
 
     def close(self):
-        self.process.kill()
-        self.process.wait()
+        self.session = None
+        try:
+            self.call("Browser.close")
+            self.process.wait(10)
+        except (AssertionError, OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
         os.close(self.write_fd)
         os.close(self.read_fd)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for _ in range(50):  # Its children may still be writing.
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if not os.path.exists(self.folder):
+                break
+            time.sleep(0.1)
 
     def __enter__(self):
         return self

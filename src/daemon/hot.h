@@ -81,7 +81,8 @@ struct kvd_hot_space {
 /* The space of that index, or NULL. */
 const struct kvd_hot_space *kvd_hot_space(const struct kvd_hot *hot, uint32_t index);
 
-/* What a reader sees: a node, or a run of nodes that nearly all go through who come to the first. */
+/* What a reader sees: a node, or a run of nodes: nearly all who come to the first go on to the
+ * last. */
 struct kvd_hot_view {
     uint32_t node;
     uint32_t parent; /* Index among the views, or KVD_HOT_NONE. */

@@ -6,3 +6,5 @@ kvgraft_test(prop_presence SOURCES property/prop_presence.c)
 kvgraft_fuzz(fuzz_presence_load SOURCES fuzz/fuzz_presence_load.c CORPUS presence_load)
 kvgraft_test(race_presence SOURCES race/race_presence.c)
 kvgraft_test(race_presence_minute SOURCES race/race_presence.c ARGS 60 LABELS long)
+kvgraft_mutants(presence_mutants LIST presence.txt
+  PROGRAMS test_presence test_presence_apply test_presence_dump prop_presence)

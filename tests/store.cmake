@@ -26,3 +26,18 @@ target_compile_definitions(test_store_mooncake PRIVATE
 add_dependencies(test_store_mooncake kvgraft_standin_mooncake)
 kvgraft_test(test_store_redis SOURCES store/test_redis.c
   LIBRARIES kvgraft_store_suite LABELS full TIMEOUT 600)
+
+# The file backend on a disk that forgets.
+kvgraft_test(test_store_crash SOURCES store/test_crash.c store/disk.c)
+kvgraft_test(test_store_crash_more SOURCES store/test_crash.c store/disk.c
+  ARGS 1500 1000 LABELS full TIMEOUT 600)
+target_include_directories(test_store_crash PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_include_directories(test_store_crash_more PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+
+kvgraft_test(test_store_fault SOURCES store/test_fault.c LIBRARIES kvgraft_store_suite)
+kvgraft_test(test_store_url SOURCES store/test_url.c LIBRARIES kvgraft_store_suite)
+kvgraft_test(test_store_damage SOURCES store/test_damage.c LIBRARIES kvgraft_store_suite)
+kvgraft_test(test_store_damage_more SOURCES store/test_damage.c
+  LIBRARIES kvgraft_store_suite ARGS 200 LABELS full TIMEOUT 600)
+kvgraft_mutants(store_mutants LIST store.txt
+  PROGRAMS test_store_url test_store_damage test_store_crash)

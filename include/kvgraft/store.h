@@ -28,8 +28,8 @@
  * What survives.  Nothing of a backend without KVG_STORE_PERSISTENT.  Else the death of any
  * process, kill -9 included, loses no put that had returned; the death of the machine loses no
  * put that had returned before the last kvg_store_flush() that succeeded, and with the sync
- * policy `each` no put that had returned at all.  What was not acknowledged is there as a whole
- * or not at all.
+ * policy `each` no put that had returned at all (with `none` it may lose everything).  What was
+ * not acknowledged is there as a whole or not at all.
  *
  * Ownership.  Everything that goes in is borrowed for the call; results go to memory of the caller.
  * Nothing the store returns needs to be freed, but the store itself.

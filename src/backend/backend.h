@@ -10,5 +10,6 @@
 extern const struct kvg_store_backend kvi_store_mooncake;
 extern const struct kvg_store_backend kvi_store_redis;
 extern const struct kvg_store_backend kvi_store_rediss;
+extern const struct kvg_store_backend kvi_store_fault;
 
 #endif

@@ -55,6 +55,7 @@ static const struct kvg_store_backend *const BACKENDS[] = {
     &kvi_store_redis,
     &kvi_store_rediss,
 #endif
+    &kvi_store_fault,
 };
 
 const struct kvg_store_registry *kvg_store_builtin(void)

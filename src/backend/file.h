@@ -73,6 +73,7 @@ struct file_journal {
     uint64_t applied;        /* Offset after the last record taken in. */
     uint64_t synced;         /* Everything before it is on disk. */
     uint64_t snapshot_bytes; /* Where the records begin that are changes. */
+    uint64_t reserved;       /* Space is set aside up to here. */
 };
 
 struct file_store {

@@ -268,6 +268,7 @@ static kvg_err add_part(struct file_store *file, uint32_t group,
     file_bit_set(segment->live, slot, true);
     segment->live_count++;
     segment->parts[slot] = id;
+    file->catalog.parts[id].flags = (uint32_t)(put->offset / 8); /* Which PUT. */
     segment->last_put = put->offset;
     if ((put->flags & (PUT_DURABLE | PUT_SNAPSHOT)) == 0)
         segment->dirty = true;

@@ -143,6 +143,12 @@ static int io_sync_dir(void *context, const char *path)
     return code;
 }
 
+static int io_reserve(void *context, int fd, uint64_t offset, uint64_t bytes)
+{
+    (void)context;
+    return result(fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes));
+}
+
 static int io_punch(void *context, int fd, uint64_t offset, uint64_t bytes)
 {
     (void)context;
@@ -213,6 +219,7 @@ const struct file_io file_io_system = {
     .unlink = io_unlink,
     .make_dir = io_make_dir,
     .sync_dir = io_sync_dir,
+    .reserve = io_reserve,
     .punch = io_punch,
     .space = io_space,
     .lock = io_lock,

@@ -40,6 +40,8 @@ struct file_io {
     int (*unlink)(void *context, const char *path);
     int (*make_dir)(void *context, const char *path);
     int (*sync_dir)(void *context, const char *path);
+    /* Space for later writes behind the end of a file, which stays where it is. */
+    int (*reserve)(void *context, int fd, uint64_t offset, uint64_t bytes);
     int (*punch)(void *context, int fd, uint64_t offset, uint64_t bytes);
     /* Free bytes of the file system. */
     int (*space)(void *context, const char *path, uint64_t *out);

@@ -28,6 +28,7 @@
 
 #define READ_BYTES ((size_t)64 << 10)
 #define COMPACT_SLACK_BYTES (UINT64_C(64) << 20)
+#define RESERVE_BYTES (UINT64_C(128) << 10)
 #define LOCK_COMMIT 0u
 
 /* ---- Reading on ---------------------------------------------------------------------------- */
@@ -307,8 +308,40 @@ static kvg_err cut_tail(struct file_store *file, struct kvg_error *error)
     if (code == 0 && state.bytes > end) {
         file->cut_bytes += state.bytes - end;
         code = file->io->truncate(file->io->context, file->journal.fd, end);
+        file->journal.reserved = 0; /* That gave it back. */
     }
     return code < 0 ? file_failed(file, "cutting", "journal", code, error) : KVG_OK;
+}
+
+/* Keeps space ahead, so that there is room to write down an eviction when the disk is full. */
+static void reserve_ahead(struct file_store *file, uint64_t end)
+{
+    if (end + RESERVE_BYTES / 2 <= file->journal.reserved)
+        return;
+    if (file->io->reserve(file->io->context, file->journal.fd, end, RESERVE_BYTES) >= 0)
+        file->journal.reserved = end + RESERVE_BYTES;
+}
+
+/* Takes in what was just appended, from memory: it is in the journal now, whatever happens.
+ * Another thread may have read the first records of it already. */
+static kvg_err take_in_own(
+    struct file_store *file, const struct file_records *records, uint64_t begin)
+{
+    kvg_err err = KVG_OK;
+
+    while (err == KVG_OK && file->journal.applied < begin + records->bytes) {
+        size_t at = (size_t)(file->journal.applied - begin);
+        struct file_reader reader;
+        bool more;
+        size_t used = file_record_read(records->data + at, records->bytes - at,
+            file->journal.generation, file->journal.applied, &reader, &more);
+
+        KVI_ASSERT(used != 0);
+        err = file_apply(file, &reader, file->journal.applied);
+        if (err == KVG_OK)
+            file->journal.applied += used;
+    }
+    return err;
 }
 
 kvg_err file_append(
@@ -327,6 +360,7 @@ kvg_err file_append(
     err = cut_tail(file, error);
     if (err != KVG_OK)
         return err;
+    reserve_ahead(file, end + records->bytes);
     file_records_seal(records, file->journal.generation, end);
     written = file->io->writev(file->io->context, file->journal.fd, &vector, 1, end);
     if (written != (ssize_t)records->bytes) {
@@ -339,9 +373,11 @@ kvg_err file_append(
             file, "writing", "journal", written < 0 ? (int)written : -ENOSPC, error);
     }
     pthread_rwlock_wrlock(&file->index);
-    err = take_in(file, false, &sound, error);
+    err = take_in_own(file, records, end);
     pthread_rwlock_unlock(&file->index);
-    return err;
+    if (err != KVG_OK)
+        return kvi_fail(error, err, "store.file", "what was written cannot be taken in");
+    return KVG_OK;
 }
 
 /* ---- Syncing ------------------------------------------------------------------------------- */
@@ -523,11 +559,11 @@ static kvg_err replace(struct file_store *file, struct file_journal *next, uint6
         return file_failed(file, "making", "journal.new", next->fd, error);
     code = io->writev(io->context, next->fd, vector, 2, 0);
     code = code == (ssize_t)next->snapshot_bytes ? 0 : code < 0 ? code : -ENOSPC;
-    if (code == 0 && file->sync != FILE_SYNC_NONE)
+    if (code == 0)
         code = io->sync(io->context, next->fd);
     if (code == 0)
         code = io->rename(io->context, from, file_path(file, "journal", to));
-    if (code == 0 && file->sync != FILE_SYNC_NONE)
+    if (code == 0)
         code = io->sync_dir(io->context, file->dir);
     if (code == 0)
         return KVG_OK;
@@ -545,7 +581,8 @@ kvg_err file_compact(struct file_store *file, bool always, struct kvg_error *err
     if (!always && file->journal.applied - file->journal.snapshot_bytes <
                        COMPACT_SLACK_BYTES + file->journal.snapshot_bytes)
         return KVG_OK;
-    err = file->sync == FILE_SYNC_NONE ? KVG_OK : file_sync_all(file, error);
+    err =
+        file_sync_all(file, error); /* Under any policy: a snapshot is never in doubt. */
     if (err != KVG_OK)
         return err;
     file_records_init(&records, file->alloc);
@@ -589,6 +626,23 @@ kvg_err file_journal_create(
 
 /* ---- Opening ------------------------------------------------------------------------------- */
 
+/* Drops everything that one PUT brought: it was published together, and goes together. */
+static kvg_err drop_put(struct file_store *file, uint32_t part, struct kvg_error *error)
+{
+    const struct kvi_catalog *catalog = &file->catalog;
+    uint64_t places[KVG_STORE_GROUP_PARTS_MAX];
+    uint32_t put = catalog->parts[part].flags;
+    uint32_t other = part;
+    size_t count = 0;
+
+    do {
+        if (catalog->parts[other].flags == put && count < KVG_STORE_GROUP_PARTS_MAX)
+            places[count++] = catalog->parts[other].place;
+        other = catalog->parts[other].next;
+    } while (other != part);
+    return file_drop(file, KVG_STORE_LOST, places, count, error);
+}
+
 /* Verifies the parts whose data may not have reached the disk, and drops those that did not. */
 static kvg_err verify_doubtful(
     struct file_store *file, uint64_t synced, struct kvg_error *error)
@@ -613,7 +667,7 @@ static kvg_err verify_doubtful(
             found = (struct file_found){segment->parts[slot], part->serial, place,
                 part->bytes, part->check, segment->slot_bytes};
             if (file_verify_part(file, &found) != KVG_OK)
-                err = file_drop(file, KVG_STORE_LOST, &place, 1, error);
+                err = drop_put(file, found.part, error);
         }
     }
     return err;

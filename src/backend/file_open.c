@@ -250,6 +250,7 @@ static kvg_err open_store(struct file_store *file,
 {
     struct identity identity;
     uint64_t epoch = kvi_mix64(options->seed) | 1;
+    bool is_new = false;
     kvg_err err = read_identity(file, &identity, error);
 
     if (err == KVG_ENOENT && !file->read_only) {
@@ -257,16 +258,16 @@ static kvg_err open_store(struct file_store *file,
             return kvi_fail(error, KVG_EFORMAT, "store.file",
                 "there is a journal, and no file \"store\": is it one of ours?");
         identity.id = epoch;
-        err = file_journal_create(file, epoch, error);
-        if (err == KVG_OK)
-            err = write_identity(file, &identity, error);
+        is_new = true;
+        err = write_identity(file, &identity, error);
     }
     if (err != KVG_OK)
         return err;
     err = check_fingerprint(file, &identity, &options->fingerprint, error);
     if (err == KVG_OK && !file->read_only && !journal_is_there(file)) {
-        file_log(file, KVG_LOG_ERROR, "%s: the journal is gone, and with it all objects",
-            file->dir);
+        if (!is_new)
+            file_log(
+                file, KVG_LOG_ERROR, "%s: there is no journal, so no objects", file->dir);
         err = file_journal_create(file, epoch, error);
     }
     return err == KVG_OK ? file_journal_open(file, error) : err;

@@ -357,6 +357,17 @@ static void settle(struct wave *wave, kvg_err err)
     }
 }
 
+/* The journal could not be synced: what was just published is taken back. */
+static void withdraw(struct wave *wave)
+{
+    size_t i;
+
+    for (i = 0; i < wave->part_count; i++) {
+        if (wave->parts[i].taken)
+            (void)file_drop(wave->file, KVG_STORE_LOST, &wave->parts[i].place, 1, NULL);
+    }
+}
+
 static kvg_err commit(struct wave *wave)
 {
     struct file_store *file = wave->file;
@@ -373,10 +384,13 @@ static kvg_err commit(struct wave *wave)
     err = file_append(file, &records, wave->error);
     if (err == KVG_OK && file->sync == FILE_SYNC_EACH && records.bytes > 0)
         code = file->io->sync(file->io->context, file->journal.fd);
-    if (code < 0)
+    if (code < 0) {
         err = file_failed(file, "syncing", "journal", code, wave->error);
-    else if (err != KVG_OK)
+        withdraw(wave);
+    } else if (err != KVG_OK) {
         settle(wave, err);
+        err = KVG_OK; /* Each has its own result now. */
+    }
     file_records_fini(&records);
     kvi_catalog_fini(&pending);
     return err;
@@ -394,7 +408,7 @@ static void fail_wave(struct wave *wave, kvg_err err)
     }
 }
 
-static void finish(struct wave *wave)
+static void finish(struct wave *wave, bool tidy)
 {
     struct file_store *file = wave->file;
     kvg_err err = KVG_OK;
@@ -404,6 +418,8 @@ static void finish(struct wave *wave)
         release_slots(file, &wave->plans[i]);
         let_go(file, &wave->plans[i]);
     }
+    if (!tidy)
+        return;
     if (file->sync != FILE_SYNC_NONE &&
         atomic_load(&file->unsynced_bytes) > file->sync_bytes)
         err = file_sync_all(file, wave->error);
@@ -417,6 +433,7 @@ static void finish(struct wave *wave)
 static void run_wave(struct wave *wave)
 {
     struct file_store *file = wave->file;
+    bool locked = false;
     size_t i;
     kvg_err err = file_begin_commit(file, wave->error);
 
@@ -436,14 +453,19 @@ static void run_wave(struct wave *wave)
     if (err != KVG_OK)
         fail_wave(wave, err);
     err = file_begin_commit(file, wave->error);
-    if (err == KVG_OK)
+    if (err == KVG_OK) {
+        locked = true;
         err = commit(wave);
-    else
+    } else {
         pthread_mutex_lock(&file->commit); /* Slots are this process's own: enough. */
+    }
     if (err != KVG_OK)
         fail_wave(wave, err);
-    finish(wave);
-    file_end_commit(file);
+    finish(wave, locked && err == KVG_OK);
+    if (locked)
+        file_end_commit(file);
+    else
+        pthread_mutex_unlock(&file->commit);
 }
 
 /* True if nothing of the call is missing: the usual case for who writes what it has just read. */

@@ -20,6 +20,7 @@
 #define LOCK_SLOTS (UINT64_C(1) << 32)
 #define EVICT_PLACES_MAX 8192u
 #define TAKE_ROUNDS_MAX 64u
+#define MARGIN_BYTES (UINT64_C(64) << 10) /* For the journal, and what others do. */
 
 /* Data, and behind it the checksums of its chunks if it has more than one; in blocks; of
  * large ones only every 32nd part of a power of two, so that there are few sizes. */
@@ -155,7 +156,7 @@ static bool budget_allows(struct file_store *file, uint64_t bytes)
         return false;
     if (file->io->space(file->io->context, file->dir, &free_bytes) < 0)
         return true; /* It does not say: the write will. */
-    return free_bytes >= file->floor_bytes + bytes;
+    return free_bytes >= file->floor_bytes + bytes + MARGIN_BYTES;
 }
 
 /* (1) and (2) of the opening comment. */

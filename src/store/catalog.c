@@ -481,7 +481,7 @@ static bool ring_good(const struct kvi_catalog *catalog, uint32_t at)
         return false;
     for (i = 0; i < group->part_count; i++) {
         if (part >= catalog->part_used || catalog->parts[part].key == NULL ||
-            catalog->parts[part].group != at ||
+            catalog->parts[part].group != at || (i > 0 && part == group->first_part) ||
             catalog->parts[catalog->parts[part].next].prev != part)
             return false;
         part = catalog->parts[part].next;

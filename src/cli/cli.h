@@ -21,6 +21,7 @@ int kvc_watch_main(int argc, char **argv);
 int kvc_record_main(int argc, char **argv);
 int kvc_replay_main(int argc, char **argv);
 int kvc_demo_main(int argc, char **argv);
+int kvc_store_main(int argc, char **argv);
 int kvc_bench_main(int argc, char **argv);
 int kvc_simulate_main(int argc, char **argv);
 

@@ -30,6 +30,7 @@ static const struct command COMMANDS[] = {
     {"replay", "publish a recorded stream again", kvc_replay_main},
     {"simulate", "what a cache of some size would have hit of a trace",
         kvc_simulate_main},
+    {"store", "look into a store, check it, move single objects", kvc_store_main},
     {"bench", "measure this machine, floors beside figures", kvc_bench_main},
     {"config", "check or make a configuration file", kvd_config_main},
     {"help", "what a command does and takes", help_main},

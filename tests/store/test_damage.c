@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* test_damage.c -- a directory after all kinds of mishap: files deleted, shortened, flipped, written
- * by somebody newer; writers killed; a small disk shared by two.
+/* test_damage.c -- a directory after all kinds of mishap: files deleted, shortened, flipped,
+ * written by somebody newer; writers killed; a small disk shared by two.
  *
  *     test_damage [ROUNDS]     rounds of killing a writer; default 6, KVG_KILL_ROUNDS too */
 #include "test.h"

@@ -14,7 +14,7 @@
 
 /* A page of `part_count` parts named NAME_0, NAME_1 ..., each of `bytes` self-verifying bytes. */
 #define KIT_PARTS_MAX 8
-#define KIT_KEY_BYTES 96
+#define KIT_KEY_BYTES 112
 struct kit_page {
     char keys[KIT_PARTS_MAX][KIT_KEY_BYTES];
     struct kvg_store_piece pieces[KIT_PARTS_MAX];

@@ -27,7 +27,7 @@ static void bytes_set(
         memset(bytes->data + bytes->capacity, 0, capacity - bytes->capacity);
         bytes->capacity = capacity;
     }
-    if (data != NULL)
+    if (data != NULL && count > 0)
         memcpy(bytes->data + offset, data, count);
     if (end > bytes->bytes)
         bytes->bytes = end;
@@ -35,7 +35,7 @@ static void bytes_set(
 
 static void bytes_cut(struct disk_bytes *bytes, uint64_t size)
 {
-    if (size < bytes->bytes)
+    if (size < bytes->bytes) /* Then there are some. */
         memset(bytes->data + size, 0, bytes->bytes - size);
     else
         bytes_set(bytes, size, NULL, 0);
@@ -45,7 +45,8 @@ static void bytes_cut(struct disk_bytes *bytes, uint64_t size)
 static void bytes_copy(struct disk_bytes *to, const struct disk_bytes *from)
 {
     bytes_cut(to, 0);
-    bytes_set(to, 0, from->data, from->bytes);
+    if (from->bytes > 0)
+        bytes_set(to, 0, from->data, from->bytes);
 }
 
 static void queue_clear(struct disk_file *file)

@@ -150,7 +150,8 @@ struct read {
     uint64_t base; /* Of the slot. */
     size_t chunks;
     uint64_t *sums;
-    uint8_t *bounce; /* One chunk. */
+    uint64_t sum;    /* Where `sums` is, of a single chunk. */
+    uint8_t *bounce; /* One chunk, made when it is needed. */
     size_t bounced;  /* Which; SIZE_MAX: none. */
 };
 
@@ -197,25 +198,30 @@ static bool read_whole_chunks(struct read *read, size_t first, size_t count, uin
     return true;
 }
 
-static bool read_bounced(struct read *read, size_t chunk)
+static kvg_err read_bounced(struct read *read, size_t chunk)
 {
     size_t bytes = chunk_bytes(read, chunk);
 
     if (read->bounced == chunk)
-        return true;
+        return KVG_OK;
     read->bounced = SIZE_MAX;
+    if (read->bounce == NULL)
+        read->bounce = kvi_alloc_array_raw(read->file->alloc, CHUNK_BYTES, 1);
+    if (read->bounce == NULL)
+        return KVG_ENOMEM;
     if (!read_exactly(read, read->bounce, bytes, (uint64_t)chunk * CHUNK_BYTES) ||
         kvi_checksum(read->bounce, bytes, 0) != read->sums[chunk])
-        return false;
+        return KVG_ECHECKSUM;
     read->bounced = chunk;
-    return true;
+    return KVG_OK;
 }
 
-static bool read_range(struct read *read, const struct kvg_store_range *range)
+static kvg_err read_range(struct read *read, const struct kvg_store_range *range)
 {
     uint8_t *out = range->memory;
     uint64_t at = range->offset;
     uint64_t end = range->offset + range->bytes;
+    kvg_err err;
 
     while (at < end) {
         size_t chunk = (size_t)(at / CHUNK_BYTES);
@@ -230,18 +236,19 @@ static bool read_range(struct read *read, const struct kvg_store_range *range)
             count++;
         if (count > 0) {
             if (!read_whole_chunks(read, chunk, count, out))
-                return false;
+                return KVG_ECHECKSUM;
             have = (count - 1) * CHUNK_BYTES + chunk_bytes(read, chunk + count - 1);
         } else {
             have = have - inside < end - at ? have - inside : (size_t)(end - at);
-            if (!read_bounced(read, chunk))
-                return false;
+            err = read_bounced(read, chunk);
+            if (err != KVG_OK)
+                return err;
             memcpy(out, read->bounce + inside, have);
         }
         out += have;
         at += have;
     }
-    return true;
+    return KVG_OK;
 }
 
 /* The whole value in order, in as many ranges as one likes: one system call.  The table
@@ -339,14 +346,17 @@ static kvg_err read_begin(
         .bounced = SIZE_MAX};
     if (read->fd < 0)
         return KVG_ECHECKSUM;
-    read->sums = kvi_alloc_array_raw(file->alloc, read->chunks, sizeof(*read->sums));
-    read->bounce = kvi_alloc_array_raw(file->alloc, CHUNK_BYTES, 1);
-    return read->sums == NULL || read->bounce == NULL ? KVG_ENOMEM : KVG_OK;
+    read->sums = &read->sum;
+    if (read->chunks > 1)
+        read->sums = kvi_alloc_array_raw(file->alloc, read->chunks, sizeof(*read->sums));
+    return read->sums == NULL ? KVG_ENOMEM : KVG_OK;
 }
 
 static void read_end(struct read *read)
 {
-    kvi_release_array(read->file->alloc, read->sums, read->chunks, sizeof(*read->sums));
+    if (read->sums != &read->sum)
+        kvi_release_array(
+            read->file->alloc, read->sums, read->chunks, sizeof(*read->sums));
     kvi_release_array(read->file->alloc, read->bounce, CHUNK_BYTES, 1);
 }
 
@@ -362,7 +372,7 @@ kvg_err file_read_part(struct file_store *file, const struct file_found *found,
     } else if (err == KVG_OK && range_count > 0) {
         err = read_sums(&read) ? KVG_OK : KVG_ECHECKSUM;
         for (i = 0; i < range_count && err == KVG_OK; i++)
-            err = read_range(&read, &ranges[i]) ? KVG_OK : KVG_ECHECKSUM;
+            err = read_range(&read, &ranges[i]);
     }
     read_end(&read);
     return err;
@@ -377,7 +387,7 @@ kvg_err file_verify_part(struct file_store *file, const struct file_found *found
     if (err == KVG_OK && !read_sums(&read))
         err = KVG_ECHECKSUM;
     for (i = 0; i < read.chunks && err == KVG_OK; i++)
-        err = read_bounced(&read, i) ? KVG_OK : KVG_ECHECKSUM;
+        err = read_bounced(&read, i);
     read_end(&read);
     return err;
 }

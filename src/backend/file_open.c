@@ -353,6 +353,7 @@ kvg_err file_open_io(const struct kvg_store_url *url,
     struct file_store **out, struct kvg_error *error)
 {
     struct file_store *file = KVI_NEW(options->alloc, struct file_store);
+    pthread_rwlockattr_t kind;
     kvg_err err;
 
     *out = NULL;
@@ -367,7 +368,11 @@ kvg_err file_open_io(const struct kvg_store_url *url,
     pthread_mutex_init(&file->commit, NULL);
     pthread_mutex_init(&file->fds, NULL);
     pthread_mutex_init(&file->touched_lock, NULL);
-    pthread_rwlock_init(&file->index, NULL);
+    pthread_rwlockattr_init(&kind);
+    /* Readers that come without end must not keep the writer out; none takes it twice. */
+    pthread_rwlockattr_setkind_np(&kind, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&file->index, &kind);
+    pthread_rwlockattr_destroy(&kind);
     err = read_params(url, file, error);
     if (err == KVG_OK && !make_file(file, url, options))
         err = kvi_fail(error, KVG_ENOMEM, "store.file", "out of memory");

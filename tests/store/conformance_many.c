@@ -116,10 +116,16 @@ static void run_crowd(struct crowd *crowd)
 TEST(readers_and_writers_never_see_a_wrong_byte_or_half_a_page)
 {
     struct crowd crowd = {.rounds = 12};
+    char name[KIT_KEY_BYTES];
+    unsigned page;
 
     crowd.store = conformance_open(0);
     if (crowd.store == NULL)
         return;
+    for (page = 0; page < PAGES / 2; page++) { /* So that readers find something, */
+        snprintf(name, sizeof(name), "crowd%u", page); /* however they are scheduled. */
+        CHECK_EQ(kit_put(crowd.store, name, 3, bytes_of(page), NULL), KVG_OK);
+    }
     run_crowd(&crowd);
     CHECK(crowd.hits > 0);
     conformance_close(crowd.store);

@@ -5,7 +5,7 @@ kvgraft_test(test_source_repair
 kvgraft_test(test_source_worth
   SOURCES unit/test_source_worth.c support/source_rig.c)
 kvgraft_test(sim_source
-  SOURCES sim/sim_source.c support/sim_store.c support/source_rig.c)
+  SOURCES sim/sim_source.c support/sim_store.c support/sim_exact.c support/source_rig.c)
 add_test(NAME sim_source_more COMMAND sim_source 150)
 set_tests_properties(sim_source_more PROPERTIES LABELS full TIMEOUT 300)
 kvgraft_test(test_source_captures
@@ -64,3 +64,16 @@ kvgraft_source_mutant(trusts_numbers_alone FILE life.c TEST test_source
 kvgraft_source_mutant(takes_a_restart_for_a_repeat FILE life.c TEST test_source
   FROM "    if (mark->sequence <= 1)
         return KVI_MESSAGE_RESTART;" TO "    return KVI_MESSAGE_DUPLICATE;")
+kvgraft_source_mutant(takes_an_epoch_for_noise FILE life.c TEST sim_source
+  FROM "        *out = KVI_MESSAGE_RESTART;" TO "        *out = KVI_MESSAGE_NEXT;")
+kvgraft_source_mutant(thinks_a_first_message_means_empty FILE life.c TEST sim_source
+  FROM "mark->sequence == 1 && mark->is_empty_start" TO "mark->sequence == 1")
+kvgraft_source_mutant(does_not_leap FILE repair.c TEST sim_source
+  FROM "        kvi_life_skip(life, sequence);" TO "        life->epoch = epoch;")
+kvgraft_source_mutant(forgets_what_it_held FILE replay.c TEST sim_source
+  FROM "        if (first->sequence > source->life.position)
+            kvi_source_take_message(source, &frames);" TO "        source->life.position = frames.sequence;")
+kvgraft_source_mutant(takes_a_late_replay FILE replay.c TEST sim_source
+  FROM "    if (frames->sequence != source->life.position + 1 ||
+        !kvi_source_is_of_this_life(source, frames))
+        return false;" TO "    source->life.position = frames->sequence - 1;")

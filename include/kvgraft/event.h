@@ -134,6 +134,7 @@ struct kvg_event_counts {
     uint64_t bad_payloads;   /* Messages given up, at the front or in the middle. */
     uint64_t bad_events;     /* Skipped: a wrong type in a needed field, a limit. */
     uint64_t unknown_kinds;  /* Skipped: an event type we do not know. */
+    uint64_t heartbeats;     /* Of publishers that say which life they are in. */
     uint64_t unknown_fields; /* Skipped fields of good events. */
     uint64_t ignored_values; /* Known optional fields of a wrong type, read as absent. */
 };
@@ -145,8 +146,14 @@ struct kvg_event_reader {
     bool broken; /* The payload was given up, at the front or in the middle. */
     bool has_timestamp;
     bool has_dp_rank; /* Of the batch: set by its first engine event, or at its end. */
+    bool has_objects;
     int64_t timestamp_ms;
     int64_t dp_rank;
+    /* What the message's heartbeat says, once it was passed: it is no event, and stands before the
+     * first one.  The publisher's life, 0 if it did not say; objects in its store after this
+     * message. */
+    uint64_t epoch;
+    uint64_t objects;
     const uint8_t *cursor; /* Private from here. */
     const uint8_t *end;
     uint32_t events_left;
@@ -209,6 +216,10 @@ KVG_API void kvg_event_writer_begin(struct kvg_event_writer *writer, int64_t tim
 KVG_API void kvg_event_writer_add(struct kvg_event_writer *writer,
     const struct kvg_event *event, const uint64_t *hashes, size_t hash_count,
     const uint32_t *tokens, size_t token_count);
+/* Appends a heartbeat: before the first event, if at all.  `epoch` is not 0; `objects` is what the
+ * store holds after this message.  A store's dialects only. */
+KVG_API void kvg_event_writer_heartbeat(
+    struct kvg_event_writer *writer, uint64_t epoch, uint64_t objects);
 /* The payload; it lives until the next begin.  The first failure since begin: KVG_ENOMEM,
  * KVG_EINVAL. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_event_writer_end(

@@ -25,6 +25,11 @@
  * Without an admin port a loss cannot be repaired: after one the index stays suspect until the
  * publisher starts again from its first message, or says `cleared`; a late joiner likewise.
  *
+ * A publisher that says its epoch (docs/events.md) is followed exactly: a new epoch is a new life,
+ * a hole is closed by a replay where there is one, a listing says after which message it is the
+ * store, and three missed heartbeats are silence.  Then `fresh` has no exception, and neither
+ * counts nor listings are needed but to join and after what no replay can close.
+ *
  * Driving it: after every call, take actions with kvg_source_next_action() until there is none,
  * and call kvg_source_tick() at kvg_source_deadline_ms() at the latest.  Load a dump into the
  * index before the source is made.
@@ -44,7 +49,11 @@ struct kvg_source;
 
 struct kvg_source_options {
     size_t struct_bytes;
-    bool has_admin;      /* The store's admin port can be asked. */
+    bool has_admin;  /* The store's admin port can be asked. */
+    bool has_replay; /* Messages that were missed can be asked for again. */
+    /* Compares key counts, and lists from time to time, though the publisher says its epoch and
+     * loses nothing in silence. */
+    bool always_compare;
     uint64_t seed;       /* For jitter. */
     uint32_t silence_ms; /* No message and no status for so long: suspect.  0: 15,000. */
     uint32_t status_interval_ms;  /* 0: 5,000. */
@@ -53,7 +62,12 @@ struct kvg_source_options {
     uint32_t listing_timeout_ms;  /* 0: 60,000. */
     uint32_t retry_min_ms;        /* Back-off: doubles, with jitter.  0: 500. */
     uint32_t retry_max_ms;        /* 0: 30,000. */
-    uint32_t behind_grace_ms;     /* Time for messages under way to arrive; 0: 1,000. */
+    uint32_t
+        heartbeat_ms; /* Between those of a publisher that says its epoch; three missed ones
+                              are silence.  0: 1,000. */
+    uint32_t hold_messages_max; /* Live messages held during a replay; 0: 4,096. */
+    size_t hold_bytes_max;      /* 0: 8 MiB. */
+    uint32_t behind_grace_ms;   /* Time for messages under way to arrive; 0: 1,000. */
     double drift_max; /* Part of the keys that may differ before a listing; 0: 0.001. */
     struct kvg_event_limits event_limits;
     const struct kvg_log *log; /* Or NULL.  Rate-limited. */
@@ -84,15 +98,26 @@ struct kvg_source_status {
     uint64_t published_batches;
     uint64_t published_events;
     uint64_t dropped_events;
+    uint64_t epoch; /* Of a publisher that has one; else 0. */
 };
 KVG_API void kvg_source_status_answer(struct kvg_source *source, uint64_t action_id,
     const struct kvg_source_status *status, uint64_t now_ms);
 KVG_API void kvg_source_count_answer(
     struct kvg_source *source, uint64_t action_id, uint64_t key_count, uint64_t now_ms);
+/* The listing that comes is the store exactly after that message of that life.  Before its first
+ * piece; a publisher without epochs does not say it, and a listing of one takes part in a status
+ * and the events that come meanwhile. */
+KVG_API void kvg_source_listing_stamp(struct kvg_source *source, uint64_t action_id,
+    uint64_t epoch, uint64_t sequence, uint64_t now_ms);
 /* A piece of the listing: bytes as they arrive, one key a line, cut anywhere. */
 KVG_API void kvg_source_listing_data(
     struct kvg_source *source, uint64_t action_id, struct kvg_str bytes, uint64_t now_ms);
 KVG_API void kvg_source_listing_done(
+    struct kvg_source *source, uint64_t action_id, uint64_t now_ms);
+/* One message of a replay, in order; then its end. */
+KVG_API void kvg_source_replay_message(struct kvg_source *source, uint64_t action_id,
+    uint64_t sequence, struct kvg_str payload, uint64_t now_ms);
+KVG_API void kvg_source_replay_done(
     struct kvg_source *source, uint64_t action_id, uint64_t now_ms);
 /* The action failed; it is tried again with back-off. */
 KVG_API void kvg_source_failed(
@@ -105,12 +130,14 @@ enum kvg_source_action_kind {
     KVG_SOURCE_FETCH_STATUS,  /* GET /kv_events/status. */
     KVG_SOURCE_FETCH_COUNT,   /* GET /metrics, master_key_count. */
     KVG_SOURCE_FETCH_LISTING, /* GET /get_all_keys, streamed. */
+    KVG_SOURCE_FETCH_REPLAY,  /* The kept messages from `sequence` on, in order. */
     KVG_SOURCE_CANCEL         /* Give the action `cancels` up. */
 };
 struct kvg_source_action {
     enum kvg_source_action_kind kind;
     uint64_t id;
     uint64_t cancels;
+    uint64_t sequence;
 };
 /* The next thing to do; false when there is nothing now. */
 KVG_API bool kvg_source_next_action(
@@ -139,7 +166,8 @@ KVG_API uint64_t kvg_source_deadline_ms(const struct kvg_source *source);
         "the index is at its limit and holds a part only")                              \
     X(KVG_REASON_UNCHECKED, 13, "unchecked",                                            \
         "not compared with the store yet, or not for too long")                         \
-    X(KVG_REASON_KEYLESS, 14, "keyless", "the publisher does not say object keys")
+    X(KVG_REASON_KEYLESS, 14, "keyless", "the publisher does not say object keys")      \
+    X(KVG_REASON_REPLAYING, 15, "replaying", "messages were missed and are fetched again")
 enum kvg_source_reason {
 #define KVG_REASON_ENUM(name, bit, word, sentence) name = 1 << (bit),
     KVG_SOURCE_REASONS(KVG_REASON_ENUM)
@@ -189,6 +217,14 @@ struct kvg_source_stats {
     uint64_t listings_shrunk; /* Dropped more than half of a sizeable index; accepted. */
     uint64_t long_lines;      /* Of listings: too long for an object key, skipped. */
     uint64_t log_suppressed;  /* Lines not logged because of the rate limit. */
+    uint64_t epoch;           /* Of the publisher; 0: it has none. */
+    uint64_t
+        store_objects; /* In the store after the last message, as its publisher says. */
+    uint64_t replays;  /* Holes that were closed. */
+    uint64_t replays_failed; /* Holes that became losses. */
+    uint64_t replayed_messages;
+    uint64_t held_dropped;   /* Live messages beyond a hole that did not fit. */
+    uint64_t listings_exact; /* Those that said after which message they are the store. */
 };
 KVG_API void kvg_source_stats(
     const struct kvg_source *source, struct kvg_source_stats *out);

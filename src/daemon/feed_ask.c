@@ -90,7 +90,8 @@ static kvg_err deliver(struct kvd_ask *ask, struct kvg_error *error)
     case KVG_SOURCE_FETCH_LISTING:
         kvg_source_listing_done(source, ask->action_id, now_ms(ask->feed));
         break;
-    case KVG_SOURCE_RECONNECT: /* Not asked of the store. */
+    case KVG_SOURCE_FETCH_REPLAY: /* Not asked of the admin port. */
+    case KVG_SOURCE_RECONNECT:
     case KVG_SOURCE_CANCEL:
         break;
     }
@@ -138,7 +139,8 @@ static void choose(const struct kvd_feed *feed, const struct kvg_source_action *
         options->timeout_ms = feed->shared.config.listing_timeout_ms;
         options->idle_ms = options->timeout_ms;
         break;
-    case KVG_SOURCE_RECONNECT: /* Not asked of the store. */
+    case KVG_SOURCE_FETCH_REPLAY: /* Not asked of the admin port. */
+    case KVG_SOURCE_RECONNECT:
     case KVG_SOURCE_CANCEL:
         break;
     }

@@ -490,7 +490,9 @@ static enum kvi_decoded finish(struct kvi_decoder *decoder)
     if (word.data == NULL)
         return KVI_DECODED_BAD;
     if (!kvi_event_kind_of(word, &event->kind))
-        return KVI_DECODED_UNKNOWN_KIND;
+        return kvi_str_equal(decoder->event_type, (struct kvg_str){NAMED("heartbeat")})
+                   ? KVI_DECODED_HEARTBEAT
+                   : KVI_DECODED_UNKNOWN_KIND;
     event->form = object ? KVG_FORM_OBJECT : KVG_FORM_ENGINE;
     if (event->block_hashes.count == 0 && decoder->hashes.data != NULL)
         event->block_hashes = decoder->hashes;

@@ -59,6 +59,7 @@ enum kvi_decoded {
     KVI_DECODED,
     KVI_DECODED_BAD,          /* Skipped: a wrong type in a needed field, or a limit. */
     KVI_DECODED_UNKNOWN_KIND, /* Skipped. */
+    KVI_DECODED_HEARTBEAT,    /* Skipped; kvi_decode_heartbeat() reads it. */
     KVI_DECODED_BROKEN        /* Not even skipped: the bytes are no MessagePack. */
 };
 
@@ -105,6 +106,15 @@ bool kvi_take_pair(struct kvi_mp_cursor *cursor, uint64_t out[2]);
 
 /* "stored", "BlockStored", ... False if we do not know the word. */
 bool kvi_event_kind_of(struct kvg_str word, enum kvg_event_kind *out);
+
+/* What the heartbeat that begins at the cursor says (heartbeat.c).  False: it cannot be read, or
+ * has no epoch. */
+struct kvi_heartbeat {
+    uint64_t epoch;
+    uint64_t objects;
+    bool has_objects;
+};
+bool kvi_decode_heartbeat(struct kvi_mp_cursor cursor, struct kvi_heartbeat *out);
 
 /* 0, or the number of the first invariant (reader.c) that does not hold. */
 int kvi_event_reader_check(const struct kvg_event_reader *reader);

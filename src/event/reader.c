@@ -250,6 +250,9 @@ kvg_err kvg_event_reader_begin(
     reader->has_dp_rank = false;
     reader->dp_rank_read = false;
     reader->active = true;
+    reader->epoch = 0;
+    reader->objects = 0;
+    reader->has_objects = false;
     reader->timestamp_ms = 0;
     reader->dp_rank = 0;
     reader->events_left = 0;
@@ -325,11 +328,29 @@ static void inherit(struct kvg_event_reader *reader, struct kvg_event *event)
     }
 }
 
+/* The first heartbeat of a message counts. */
+static void hear_heartbeat(struct kvg_event_reader *reader, struct kvi_mp_cursor start)
+{
+    struct kvi_heartbeat heartbeat;
+
+    if (!kvi_decode_heartbeat(start, &heartbeat)) {
+        reader->counts.bad_events++;
+        return;
+    }
+    reader->counts.heartbeats++;
+    if (reader->epoch != 0)
+        return;
+    reader->epoch = heartbeat.epoch;
+    reader->objects = heartbeat.objects;
+    reader->has_objects = heartbeat.has_objects;
+}
+
 /* Decodes the event at the cursor in the long way.  True if it is good. */
 static bool read_event(struct kvg_event_reader *reader, struct kvg_event *out)
 {
     struct kvi_decoder decoder = {
         .cursor = {reader->cursor, reader->end}, .limits = &reader->limits, .event = out};
+    struct kvi_mp_cursor start = decoder.cursor;
     enum kvi_decoded result = kvi_decode_event(&decoder);
 
     reader->cursor = decoder.cursor.at;
@@ -345,6 +366,9 @@ static bool read_event(struct kvg_event_reader *reader, struct kvg_event *out)
         return false;
     case KVI_DECODED_UNKNOWN_KIND:
         reader->counts.unknown_kinds++;
+        return false;
+    case KVI_DECODED_HEARTBEAT:
+        hear_heartbeat(reader, start);
         return false;
     case KVI_DECODED_BROKEN:
         give_up(reader);

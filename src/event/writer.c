@@ -498,6 +498,29 @@ void kvg_event_writer_add(struct kvg_event_writer *writer, const struct kvg_even
     }
 }
 
+void kvg_event_writer_heartbeat(
+    struct kvg_event_writer *writer, uint64_t epoch, uint64_t objects)
+{
+    struct kvi_mp_buffer *buffer = &writer->buffer;
+
+    if (buffer->err != KVG_OK)
+        return;
+    if (!writer->begun || writer->events != 0 || epoch == 0 || is_engine(writer)) {
+        fail(buffer, KVG_EINVAL);
+        return;
+    }
+    writer->events++;
+    kvi_mp_put_map(buffer, 4);
+    put_key(buffer, "event_type");
+    put_key(buffer, "heartbeat");
+    put_key(buffer, "epoch");
+    kvi_mp_put_uint(buffer, epoch);
+    put_key(buffer, "objects");
+    kvi_mp_put_uint(buffer, objects);
+    put_key(buffer, "timestamp");
+    kvi_mp_put_int(buffer, writer->timestamp_ms);
+}
+
 /* [time, [events, into `head`; the engines' time is in seconds. */
 static size_t make_head(const struct kvg_event_writer *writer, uint8_t head[HEAD_ROOM])
 {

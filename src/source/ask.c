@@ -55,7 +55,8 @@ void kvi_task_start(
 {
     struct kvi_task *task = &source->tasks[kind];
 
-    KVI_ASSERT(!task->active && source->options.has_admin);
+    KVI_ASSERT(!task->active);
+    KVI_ASSERT(source->options.has_admin || kind == KVI_TASK_REPLAY);
     task->active = true;
     task->to_hand_out = true;
     task->id = source->next_id++;
@@ -107,6 +108,7 @@ bool kvg_source_next_action(struct kvg_source *source, struct kvg_source_action 
         [KVI_TASK_STATUS] = KVG_SOURCE_FETCH_STATUS,
         [KVI_TASK_COUNT] = KVG_SOURCE_FETCH_COUNT,
         [KVI_TASK_LISTING] = KVG_SOURCE_FETCH_LISTING,
+        [KVI_TASK_REPLAY] = KVG_SOURCE_FETCH_REPLAY,
     };
     size_t i;
 
@@ -128,6 +130,7 @@ bool kvg_source_next_action(struct kvg_source *source, struct kvg_source_action 
         source->tasks[i].to_hand_out = false;
         out->kind = KINDS[i];
         out->id = source->tasks[i].id;
+        out->sequence = i == KVI_TASK_REPLAY ? source->replay.from : 0;
         return true;
     }
     return false;
@@ -170,17 +173,18 @@ static bool status_fell(
 }
 
 /* Learns where the stream stands from a status alone. */
-static void take_baseline(struct kvg_source *source, uint64_t last)
+static void take_baseline(struct kvg_source *source, uint64_t last, uint64_t epoch)
 {
     kvi_life_baseline(&source->life, last, source->now_ms);
-    if (last == 0)
+    source->life.epoch = epoch;
+    if (last == 0 && epoch == 0) /* With one the store may have been there before. */
         return;
     kvi_source_lose(source, KVG_REASON_LATE_JOIN);
     kvi_source_log(source, KVI_LOG_LATE_JOIN, KVG_LOG_INFO,
         "joined a running stream after message #", last, 0);
 }
 
-static void restart_by_status(struct kvg_source *source, uint64_t last)
+static void restart_by_status(struct kvg_source *source, uint64_t last, uint64_t epoch)
 {
     source->stats.restarts++;
     kvi_source_log(source, KVI_LOG_RESTART, KVG_LOG_WARN,
@@ -189,7 +193,7 @@ static void restart_by_status(struct kvg_source *source, uint64_t last)
     kvi_source_begin_life(source);
     source->default_reasons |= KVG_REASON_RESTART;
     kvi_listing_want(source);
-    take_baseline(source, last);
+    take_baseline(source, last, epoch);
 }
 
 static void publisher_disabled(struct kvg_source *source)
@@ -211,7 +215,7 @@ static void publisher_disabled(struct kvg_source *source)
 static void take_last_number(struct kvg_source *source, uint64_t last, uint64_t id)
 {
     if (!source->life.has_position)
-        take_baseline(source, last);
+        take_baseline(source, last, source->status.epoch);
     if (last <= source->life.position) {
         if (source->connected)
             source->stream_reasons &= ~(uint32_t)KVG_REASON_NOTHING_YET;
@@ -241,6 +245,8 @@ static void take_status(struct kvg_source *source, uint64_t id, uint64_t asked_i
     uint64_t last = last_number(status);
     bool came_back = (source->stream_reasons & KVG_REASON_DISABLED) != 0;
     bool below = source->life.has_position && last < source->status_position;
+    bool renamed = source->life.has_position && source->life.epoch != 0 &&
+                   status->epoch != 0 && status->epoch != source->life.epoch;
 
     if (asked_in_life != source->life_number) {
         kvi_status_soon(source);
@@ -251,14 +257,15 @@ static void take_status(struct kvg_source *source, uint64_t id, uint64_t asked_i
         return;
     }
     source->stream_reasons &= ~(uint32_t)KVG_REASON_DISABLED;
-    if (below && !source->confirming && !status_fell(source, status) && !came_back) {
+    if (below && !renamed && !source->confirming && !status_fell(source, status) &&
+        !came_back) {
         source->confirming = true;
         kvi_status_soon(source);
         return;
     }
     source->confirming = false;
-    if (below || came_back || status_fell(source, status))
-        restart_by_status(source, last);
+    if (below || renamed || came_back || status_fell(source, status))
+        restart_by_status(source, last, status->epoch);
     source->has_status = true;
     source->status = *status;
     take_last_number(source, last, id);
@@ -275,8 +282,10 @@ void kvg_source_status_answer(struct kvg_source *source, uint64_t action_id,
         task->failures = 0;
         task->due_ms = source->now_ms + source->options.status_interval_ms;
         source->stats.statuses++;
-        source->heard_ms = source->now_ms;
-        source->stream_reasons &= ~(uint32_t)KVG_REASON_SILENCE;
+        if (source->life.epoch == 0) { /* Else the heartbeat is what has to be heard. */
+            source->heard_ms = source->now_ms;
+            source->stream_reasons &= ~(uint32_t)KVG_REASON_SILENCE;
+        }
         take_status(source, action_id, asked_in_life, status);
     }
     kvi_source_settle(source);
@@ -305,6 +314,10 @@ void kvi_behind_settle(struct kvg_source *source)
     }
     behind->active = false;
     source->stream_reasons &= ~(uint32_t)(KVG_REASON_BEHIND | KVG_REASON_NOTHING_YET);
+    if (kvi_replay_possible(source)) {
+        kvi_replay_want(source, behind->target);
+        return;
+    }
     source->stats.gaps++;
     source->stats.missed_sequences += behind->target - position;
     kvi_source_log(source, KVI_LOG_GAP, KVG_LOG_WARN,
@@ -350,8 +363,9 @@ static bool can_compare(const struct kvg_source *source)
     uint32_t blocking =
         KVI_STREAM_REASONS & ~(uint32_t)(KVG_REASON_UNCHECKED | KVG_REASON_SILENCE);
 
-    return source->life.has_position && source->listing.phase == KVI_LISTING_IDLE &&
-           source->default_reasons == 0 && (source->stream_reasons & blocking) == 0;
+    return !kvi_source_is_exact(source) && source->life.has_position &&
+           source->listing.phase == KVI_LISTING_IDLE && source->default_reasons == 0 &&
+           (source->stream_reasons & blocking) == 0;
 }
 
 static void compare_start(struct kvg_source *source)
@@ -485,6 +499,8 @@ void kvg_source_failed(
         count_failed(source, reason);
     else if (kvi_task_ended(source, KVI_TASK_LISTING, action_id))
         kvi_listing_failed(source, reason);
+    else if (kvi_task_ended(source, KVI_TASK_REPLAY, action_id))
+        kvi_replay_failed(source, reason);
     kvi_source_settle(source);
 }
 
@@ -529,6 +545,11 @@ void kvi_ask_settle(struct kvg_source *source)
     if (source->compare.phase == KVI_COMPARE_IDLE && source->now_ms >= count->due_ms &&
         can_compare(source))
         compare_start(source);
+    if (kvi_source_is_exact(source)) {
+        kvi_compare_abort(source);
+        source->checked_ms = source->now_ms;
+        source->stream_reasons &= ~(uint32_t)KVG_REASON_UNCHECKED;
+    }
     if (source->now_ms - source->checked_ms >= unchecked_after_ms(source))
         source->stream_reasons |= KVG_REASON_UNCHECKED;
 }
@@ -555,7 +576,8 @@ uint64_t kvi_ask_deadline_ms(const struct kvg_source *source)
         earlier(&deadline, source->tasks[KVI_TASK_STATUS].due_ms);
     if (source->compare.phase == KVI_COMPARE_IDLE && can_compare(source))
         earlier(&deadline, source->tasks[KVI_TASK_COUNT].due_ms);
-    if ((source->stream_reasons & KVG_REASON_UNCHECKED) == 0)
+    if ((source->stream_reasons & KVG_REASON_UNCHECKED) == 0 &&
+        !kvi_source_is_exact(source))
         earlier(&deadline, source->checked_ms + unchecked_after_ms(source));
     return deadline;
 }

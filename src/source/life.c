@@ -46,6 +46,8 @@ void kvi_life_reset(struct kvi_life *life)
 
 bool kvi_mark_is_beginning(const struct kvi_mark *mark)
 {
+    if (mark->epoch != 0)
+        return mark->sequence == 1 && mark->is_empty_start;
     return mark->sequence <= 1 && (!mark->has_id || mark->first_id <= 1);
 }
 
@@ -132,13 +134,33 @@ static enum kvi_verdict judge_old(
                                                         : KVI_MESSAGE_DUPLICATE;
 }
 
+/* Whether an epoch decides, and how. */
+static bool judge_epoch(
+    const struct kvi_life *life, const struct kvi_mark *mark, enum kvi_verdict *out)
+{
+    if (!mark->readable || (mark->epoch == 0 && life->epoch == 0))
+        return false;
+    if (mark->epoch != life->epoch && (life->epoch != 0 || life->has_message))
+        *out = KVI_MESSAGE_RESTART;
+    else if (mark->sequence > life->position)
+        *out = mark->sequence == life->position + 1 ? KVI_MESSAGE_NEXT : KVI_MESSAGE_GAP;
+    else if (mark->epoch == life->epoch)
+        *out = KVI_MESSAGE_DUPLICATE;
+    else
+        return false;
+    return true;
+}
+
 enum kvi_verdict kvi_life_judge(const struct kvi_life *life, const struct kvi_mark *mark,
     uint64_t now_ms, uint32_t grace_ms)
 {
     const struct kvi_mark *same;
+    enum kvi_verdict verdict;
 
     if (!life->has_position)
         return KVI_MESSAGE_FIRST;
+    if (judge_epoch(life, mark, &verdict))
+        return verdict;
     if (mark->sequence > life->position)
         return judge_new(life, mark);
     if (!life->has_message) {
@@ -167,6 +189,8 @@ void kvi_life_accept(struct kvi_life *life, const struct kvi_mark *mark)
     life->has_position = true;
     life->has_message = true;
     life->position = mark->sequence;
+    if (mark->epoch != 0)
+        life->epoch = mark->epoch;
     if (life->skip_to > life->position)
         life->skip_from = life->skip_to = 0;
     life->messages++;

@@ -7,6 +7,9 @@
  * starts at 1 again and says nothing.  What tells a repeat, a loss and a new life apart is what
  * comes with the number: the id of the first event, which counts a process's published events
  * from 1, and the publisher's clock.
+ *
+ * Unless its messages carry a heartbeat with an epoch: then the epoch alone is the life's name,
+ * and within it a number alone says what is new.
  */
 #ifndef KVI_SOURCE_LIFE_H
 #define KVI_SOURCE_LIFE_H
@@ -20,10 +23,12 @@ struct kvi_mark {
     uint64_t last_id;
     int64_t timestamp_ms; /* The publisher's clock. */
     size_t payload_bytes;
-    bool readable; /* The payload is a batch of events. */
+    uint64_t epoch; /* Of its heartbeat; 0: none. */
+    bool readable;  /* The payload is a batch of events. */
     bool has_id;
     bool has_timestamp;
-    bool whole; /* None of its events was skipped, so last_id is its last one. */
+    bool is_empty_start; /* Its heartbeat says that the store held nothing before it. */
+    bool whole;          /* None of its events was skipped, so last_id is its last one. */
 };
 
 enum kvi_verdict {
@@ -46,6 +51,7 @@ struct kvi_life {
     bool ids_useless;  /* They do not count a process's events; kept from life to life. */
     bool began_by_ids; /* This life was told from the last by ids alone. */
     uint64_t position; /* The last number that is accounted for. */
+    uint64_t epoch;    /* The publisher's name for this life; 0: it has none. */
     uint64_t baseline_ms; /* When the position was taken from a status. */
     uint64_t messages;
     struct kvi_mark first; /* First and last readable ones. */

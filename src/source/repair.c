@@ -94,6 +94,7 @@ static void begin(struct kvg_source *source)
     listing->wanted = false;
     listing->tainted = false;
     listing->losses = source->losses;
+    listing->position = source->life.has_position ? source->life.position : 0;
     listing->objects_before = kvi_source_objects(source);
     listing->skipping_line = false;
     listing->line_bytes = 0;
@@ -117,15 +118,84 @@ void kvi_listing_settle(struct kvg_source *source)
     }
     if (listing->phase == KVI_LISTING_IDLE &&
         ((listing->wanted && source->now_ms >= listing->not_before_ms) ||
-            source->now_ms >= listing->due_ms)) {
+            (source->now_ms >= listing->due_ms && !kvi_source_is_exact(source)))) {
         listing->phase = KVI_LISTING_ASKING;
         listing->status_seen = source->tasks[KVI_TASK_STATUS].failures != 0;
         kvi_status_soon(source);
         kvi_ask_settle(source);
     }
     if (listing->phase == KVI_LISTING_ASKING && listing->status_seen &&
-        !source->behind.active)
+        !source->behind.active && !source->replay.wanted)
         begin(source);
+}
+
+/* Stamps ----------------------------------------------------------------------------------- */
+
+/* The listing is of another life, which has begun without a word. */
+static void meet_other_epoch(struct kvg_source *source, uint64_t epoch, uint64_t sequence)
+{
+    kvi_task_cancel(source, KVI_TASK_LISTING);
+    source->stats.restarts++;
+    kvi_source_begin_life(source);
+    kvi_source_lose(source, KVG_REASON_RESTART);
+    kvi_life_baseline(&source->life, sequence, source->now_ms);
+    source->life.epoch = epoch;
+}
+
+/* The listing is the store after a message that has not come yet.  Whatever was heard or lost
+ * before is in it: the pass begins anew, and the stream goes on after that message. */
+static void leap(struct kvg_source *source, uint64_t epoch, uint64_t sequence)
+{
+    struct kvi_life *life = &source->life;
+
+    kvg_presence_listing_abort(source->index);
+    if (kvg_presence_listing_begin(source->index, kvi_str("default")) != KVG_OK) {
+        kvi_task_cancel(source, KVI_TASK_LISTING);
+        kvi_listing_failed(source, "the index could not begin it");
+        return;
+    }
+    source->other_reasons |= KVG_REASON_UNLISTABLE; /* Their events are not in it. */
+    kvi_trust_nobody(source);
+    if (!life->has_position)
+        kvi_life_baseline(life, sequence, source->now_ms);
+    else
+        kvi_life_skip(life, sequence);
+    life->epoch = epoch;
+    kvi_replay_pass(source);
+    source->listing.losses = source->losses;
+    source->listing.tainted = false;
+}
+
+static void take_stamp(struct kvg_source *source, uint64_t epoch, uint64_t sequence)
+{
+    const struct kvi_life *life = &source->life;
+
+    if (life->has_position && epoch != life->epoch &&
+        (life->epoch != 0 || life->has_message)) {
+        meet_other_epoch(source, epoch, sequence);
+        return;
+    }
+    if (sequence < source->listing.position) {
+        kvi_task_cancel(source, KVI_TASK_LISTING);
+        kvi_listing_failed(source, "it is older than the stream");
+        return;
+    }
+    source->stats.listings_exact++;
+    if (!life->has_position || sequence > life->position)
+        leap(source, epoch, sequence);
+}
+
+void kvg_source_listing_stamp(struct kvg_source *source, uint64_t action_id,
+    uint64_t epoch, uint64_t sequence, uint64_t now_ms)
+{
+    struct kvi_task *task = &source->tasks[KVI_TASK_LISTING];
+
+    kvi_source_set_time(source, now_ms);
+    if (task->active && task->id == action_id && epoch != 0) {
+        task->to_hand_out = false;
+        take_stamp(source, epoch, sequence);
+    }
+    kvi_source_settle(source);
 }
 
 /* Lines ------------------------------------------------------------------------------------ */
@@ -289,6 +359,8 @@ uint64_t kvi_listing_deadline_ms(const struct kvg_source *source)
         return UINT64_MAX;
     switch (listing->phase) {
     case KVI_LISTING_IDLE:
+        if (kvi_source_is_exact(source))
+            return listing->wanted ? listing->not_before_ms : UINT64_MAX;
         return listing->wanted && listing->not_before_ms < listing->due_ms
                    ? listing->not_before_ms
                    : listing->due_ms;

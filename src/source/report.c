@@ -156,10 +156,13 @@ uint64_t kvg_source_deadline_ms(const struct kvg_source *source)
 {
     uint64_t deadline = kvi_ask_deadline_ms(source);
     uint64_t listing = kvi_listing_deadline_ms(source);
-    uint64_t silence = source->heard_ms + source->options.silence_ms;
+    uint64_t replay = kvi_replay_deadline_ms(source);
+    uint64_t silence = source->heard_ms + kvi_source_silence_ms(source);
 
     if (listing < deadline)
         deadline = listing;
+    if (replay < deadline)
+        deadline = replay;
     if ((source->stream_reasons & KVG_REASON_SILENCE) == 0 && silence < deadline)
         deadline = silence;
     return deadline;
@@ -179,6 +182,7 @@ void kvg_source_stats(const struct kvg_source *source, struct kvg_source_stats *
     stats.last_sequence = source->life.position;
     stats.count_surplus = source->compare.surplus;
     stats.decoder = source->reader.counts;
+    stats.epoch = source->life.epoch;
     memcpy(out, &stats, bytes);
 }
 
@@ -241,6 +245,7 @@ void kvi_source_log_failure(
         [KVI_TASK_STATUS] = "asking for the status failed: ",
         [KVI_TASK_COUNT] = "asking for the key count failed: ",
         [KVI_TASK_LISTING] = "listing the keys failed: ",
+        [KVI_TASK_REPLAY] = "fetching messages again failed: ",
     };
     char line[256];
     struct kvi_text text;

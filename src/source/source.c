@@ -6,6 +6,7 @@
  *     message --> frames --> first event --> kvi_life_judge --> next, first --> apply
  *                   |                            |
  *                   | not three: count           +--> duplicate, late ------> count
+ *                                                +--> gap, and a replay ----> hold, fetch
  *                                                +--> gap, jump, unreadable-> lose, apply
  *                                                +--> restart --> clear, lose, apply
  *
@@ -26,6 +27,7 @@
  *     S5  The index was told what the reasons amount to.
  *     S6  Without an admin port nothing is asked for.
  *     S7  A task that is to be handed out is active.
+ *     S8  The replay's own (replay.c).
  */
 #include "source/state.h"
 
@@ -69,6 +71,7 @@ void kvi_source_lose(struct kvg_source *source, uint32_t reason)
 void kvi_source_begin_life(struct kvg_source *source)
 {
     kvi_listing_cancel(source);
+    kvi_replay_reset(source);
     kvi_compare_abort(source);
     kvg_presence_cleared(source->index, (struct kvg_str){NULL, 0});
     kvi_life_reset(&source->life);
@@ -112,13 +115,25 @@ static void settle_memory(struct kvg_source *source)
         "the index is at its limit and holds a part only: # objects", stats.objects, 0);
 }
 
+bool kvi_source_is_exact(const struct kvg_source *source)
+{
+    return source->life.epoch != 0 && !source->options.always_compare;
+}
+
+uint64_t kvi_source_silence_ms(const struct kvg_source *source)
+{
+    return source->life.epoch != 0 ? (uint64_t)3 * source->options.heartbeat_ms
+                                   : source->options.silence_ms;
+}
+
 /* One step of everything that waits for time or for something else. */
 void kvi_source_settle(struct kvg_source *source)
 {
     uint64_t silent_ms = source->now_ms - source->heard_ms;
 
     kvi_behind_settle(source);
-    if (silent_ms >= source->options.silence_ms &&
+    kvi_replay_settle(source);
+    if (silent_ms >= kvi_source_silence_ms(source) &&
         (source->stream_reasons & KVG_REASON_SILENCE) == 0) {
         source->stream_reasons |= KVG_REASON_SILENCE;
         if (!source->filled)
@@ -268,7 +283,8 @@ static void meet_gap(struct kvg_source *source, const struct kvi_mark *mark)
 
 static void meet_restart(struct kvg_source *source, const struct kvi_mark *mark)
 {
-    bool by_ids = source->life.has_message && mark->sequence == source->life.position + 1;
+    bool by_ids = source->life.has_message && mark->epoch == 0 &&
+                  mark->sequence == source->life.position + 1;
 
     source->stats.restarts++;
     kvi_source_log(source, KVI_LOG_RESTART, KVG_LOG_WARN,
@@ -299,14 +315,16 @@ static void meet_again(struct kvg_source *source)
 }
 
 /* Whether the message is to be applied. */
-static bool meet(struct kvg_source *source, const struct kvi_mark *mark)
+static bool meet(
+    struct kvg_source *source, const struct kvi_mark *mark, enum kvi_verdict verdict)
 {
-    switch (kvi_life_judge(
-        &source->life, mark, source->now_ms, source->options.behind_grace_ms)) {
+    switch (verdict) {
     case KVI_MESSAGE_FIRST:
         enter_life(source, mark);
         return true;
     case KVI_MESSAGE_NEXT:
+        if (!source->life.has_message && mark->epoch != 0 && mark->sequence == 1)
+            enter_life(source, mark); /* Numbers from 1 do not mean an empty store. */
         return true;
     case KVI_MESSAGE_JUMP:
         source->stats.jumps++;
@@ -354,18 +372,60 @@ static void read_first(struct kvg_source *source, const struct kvg_frames *frame
     mark->first_id = mark->has_id ? event->event_id : 0;
     mark->has_timestamp = source->reader.has_timestamp;
     mark->timestamp_ms = source->reader.timestamp_ms;
+    mark->epoch = source->reader.epoch;
+    if (mark->epoch == 0 && source->life.epoch != 0 && source->reader.broken)
+        mark->readable = false; /* What it would have said of its life is lost. */
+    mark->is_empty_start = !*has_event && source->reader.epoch != 0 &&
+                           source->reader.has_objects && source->reader.objects == 0;
 }
 
-static void take_message(struct kvg_source *source, const struct kvg_frames *frames)
+bool kvi_source_is_of_this_life(
+    struct kvg_source *source, const struct kvg_frames *frames)
 {
-    struct kvg_event_counts before = source->reader.counts;
+    struct kvg_event_counts counts = source->reader.counts;
     struct kvg_event event;
     struct kvi_mark mark;
     bool has_event;
 
     read_first(source, frames, &event, &has_event, &mark);
-    if (!meet(source, &mark))
+    source->reader.counts = counts; /* It is read again when it is applied. */
+    return !mark.readable || source->life.epoch == 0 || mark.epoch == source->life.epoch;
+}
+
+/* Where nothing but a replay can tell what was before: it is asked for from the first message. */
+static bool begins_with_replay(const struct kvg_source *source,
+    const struct kvi_mark *mark, enum kvi_verdict verdict)
+{
+    return verdict == KVI_MESSAGE_FIRST && mark->sequence > 1 && mark->epoch != 0 &&
+           source->options.has_replay && !source->options.has_admin &&
+           !source->life.has_position;
+}
+
+void kvi_source_take_message(struct kvg_source *source, const struct kvg_frames *frames)
+{
+    struct kvg_event_counts before = source->reader.counts;
+    enum kvi_verdict verdict;
+    struct kvg_event event;
+    struct kvi_mark mark;
+    bool has_event;
+
+    read_first(source, frames, &event, &has_event, &mark);
+    verdict = kvi_life_judge(
+        &source->life, &mark, source->now_ms, source->options.behind_grace_ms);
+    if (begins_with_replay(source, &mark, verdict)) {
+        kvi_life_baseline(&source->life, 0, source->now_ms);
+        source->life.epoch = mark.epoch;
+        verdict = KVI_MESSAGE_GAP;
+    }
+    if (verdict == KVI_MESSAGE_GAP && kvi_replay_possible(source)) {
+        source->stream_reasons &= ~(uint32_t)KVG_REASON_NOTHING_YET;
+        kvi_replay_hold(source, frames);
         return;
+    }
+    if (!meet(source, &mark, verdict))
+        return;
+    if (source->reader.has_objects)
+        source->stats.store_objects = source->reader.objects;
     source->stream_reasons &= ~(uint32_t)KVG_REASON_NOTHING_YET;
     if (mark.readable) {
         source->filled = true;
@@ -398,7 +458,7 @@ void kvg_source_message(struct kvg_source *source, const struct kvg_str *frames,
         kvi_source_log(source, KVI_LOG_FRAMES, KVG_LOG_WARN,
             "a message of # frames is not of the expected form", frame_count, 0);
     } else {
-        take_message(source, &parsed);
+        kvi_source_take_message(source, &parsed);
     }
     kvi_source_settle(source);
 }
@@ -490,6 +550,10 @@ static void fill_options(struct kvg_source_options *own)
     set_default(&own->retry_min_ms, 500);
     set_default(&own->retry_max_ms, 30000);
     set_default(&own->behind_grace_ms, 1000);
+    set_default(&own->heartbeat_ms, 1000);
+    set_default(&own->hold_messages_max, 4096);
+    if (own->hold_bytes_max == 0)
+        own->hold_bytes_max = (size_t)8 << 20;
     if (own->retry_max_ms < own->retry_min_ms)
         own->retry_max_ms = own->retry_min_ms;
     if (own->drift_max == 0)
@@ -543,6 +607,7 @@ void kvg_source_free(struct kvg_source *source)
     if (source == NULL)
         return;
     kvi_listing_cancel(source);
+    kvi_replay_reset(source);
     KVI_FREE(source->alloc, source);
 }
 
@@ -568,10 +633,13 @@ int kvi_source_check(const struct kvg_source *source)
             kvg_source_confidence(source, kvi_str("default"), NULL))
         return 5;
     for (i = 0; i < KVI_TASK_KINDS; i++) {
-        if (tasks[i].active && !source->options.has_admin)
+        if (tasks[i].active && !(i == KVI_TASK_REPLAY ? source->options.has_replay
+                                                      : source->options.has_admin))
             return 6;
         if (tasks[i].to_hand_out && !tasks[i].active)
             return 7;
     }
+    if (kvi_replay_check(source) != 0)
+        return 8;
     return 0;
 }

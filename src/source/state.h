@@ -6,6 +6,7 @@
  *     source.c   what happened: messages, connection, time; the order of things in a step
  *     life.c     where a message stands in its publisher's life
  *     ask.c      the actions: when they start, end, time out; status and key count
+ *     replay.c   what was missed, fetched again
  *     repair.c   the listing, from the wish for one to its end
  *     report.c   reasons, confidence, statistics, log
  */
@@ -33,7 +34,7 @@
 #define KVI_STREAM_REASONS                                                \
     (KVG_REASON_NO_STREAM | KVG_REASON_NOTHING_YET | KVG_REASON_SILENCE | \
         KVG_REASON_DISABLED | KVG_REASON_BEHIND | KVG_REASON_MEMORY |     \
-        KVG_REASON_UNCHECKED | KVG_REASON_KEYLESS)
+        KVG_REASON_UNCHECKED | KVG_REASON_KEYLESS | KVG_REASON_REPLAYING)
 /* What a listing of the default tenant mends. */
 #define KVI_LISTING_MENDS                                         \
     (KVG_REASON_LATE_JOIN | KVG_REASON_GAP | KVG_REASON_RESTART | \
@@ -43,6 +44,7 @@ enum kvi_task_kind {
     KVI_TASK_STATUS,
     KVI_TASK_COUNT,
     KVI_TASK_LISTING,
+    KVI_TASK_REPLAY,
     KVI_TASK_KINDS
 };
 
@@ -74,8 +76,9 @@ struct kvi_listing {
     uint32_t pace;    /* Doublings of the pause between listings. */
     uint64_t due_ms;  /* The next one without cause. */
     uint64_t not_before_ms;
-    uint64_t stop_ms; /* However fast it comes. */
-    uint64_t losses;  /* Of the source, when it began. */
+    uint64_t stop_ms;  /* However fast it comes. */
+    uint64_t losses;   /* Of the source, when it began. */
+    uint64_t position; /* Of the stream, when it began. */
     uint64_t objects_before;
     uint64_t ended_ms; /* 0: none has. */
     uint64_t long_lines;
@@ -115,6 +118,21 @@ struct kvi_behind {
     uint64_t target;
     uint64_t position; /* When looked at last. */
     uint64_t deadline_ms;
+};
+
+/* Messages that were missed and are fetched again. */
+struct kvi_held;
+struct kvi_replay {
+    bool wanted;
+    bool giving_up;  /* What is held is applied over the hole. */
+    uint64_t from;   /* What the action asked for. */
+    uint64_t target; /* The highest number that is known to be out. */
+    uint64_t not_before_ms;
+    uint32_t failures;      /* In a row. */
+    struct kvi_held *first; /* Live messages from beyond the hole. */
+    struct kvi_held *last;
+    size_t held_count;
+    size_t held_bytes;
 };
 
 enum kvi_log_kind {
@@ -187,6 +205,7 @@ struct kvg_source {
     struct kvi_behind behind;
     struct kvi_listing listing;
     struct kvi_compare compare;
+    struct kvi_replay replay;
     struct kvi_log_limit log_limits[KVI_LOG_KINDS];
     struct kvg_source_stats stats;
 };
@@ -196,6 +215,14 @@ void kvi_source_set_time(struct kvg_source *source, uint64_t now_ms);
 void kvi_source_lose(struct kvg_source *source, uint32_t reason);
 void kvi_source_begin_life(struct kvg_source *source);
 void kvi_source_settle(struct kvg_source *source);
+/* Judges and applies one message. */
+void kvi_source_take_message(struct kvg_source *source, const struct kvg_frames *frames);
+/* Whether its epoch, if both are known, is the one that is followed. */
+bool kvi_source_is_of_this_life(
+    struct kvg_source *source, const struct kvg_frames *frames);
+/* The publisher says its epoch: no count has to be compared, and no listing is due by itself. */
+uint64_t kvi_source_silence_ms(const struct kvg_source *source);
+bool kvi_source_is_exact(const struct kvg_source *source);
 uint64_t kvi_source_objects(const struct kvg_source *source);
 
 /* ask.c */
@@ -210,6 +237,17 @@ void kvi_compare_observe(struct kvg_source *source, uint64_t event_count);
 void kvi_ask_settle(struct kvg_source *source);
 void kvi_behind_settle(struct kvg_source *source);
 uint64_t kvi_ask_deadline_ms(const struct kvg_source *source);
+
+/* replay.c */
+bool kvi_replay_possible(const struct kvg_source *source);
+void kvi_replay_want(struct kvg_source *source, uint64_t target);
+void kvi_replay_hold(struct kvg_source *source, const struct kvg_frames *frames);
+void kvi_replay_failed(struct kvg_source *source, const char *reason);
+void kvi_replay_pass(struct kvg_source *source);
+void kvi_replay_reset(struct kvg_source *source);
+void kvi_replay_settle(struct kvg_source *source);
+uint64_t kvi_replay_deadline_ms(const struct kvg_source *source);
+int kvi_replay_check(const struct kvg_source *source);
 
 /* repair.c */
 void kvi_listing_want(struct kvg_source *source);

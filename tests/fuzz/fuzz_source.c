@@ -89,8 +89,8 @@ static void answer(struct kvg_source *source, struct input *input, uint64_t now_
 
     switch (what) {
     case 0:
-        status = (struct kvg_source_status){
-            take(input, 1) % 4 != 0, take(input, 1), take(input, 1), take(input, 1) % 8};
+        status = (struct kvg_source_status){take(input, 1) % 4 != 0, take(input, 1),
+            take(input, 1), take(input, 1) % 8, take(input, 1) % 3};
         kvg_source_status_answer(
             source, asked->ids[KVG_SOURCE_FETCH_STATUS], &status, now_ms);
         break;
@@ -109,6 +109,20 @@ static void answer(struct kvg_source *source, struct input *input, uint64_t now_
         kvg_source_failed(
             source, asked->ids[take(input, 1) % KVG_SOURCE_CANCEL], "fuzzed", now_ms);
         break;
+    case 6:
+        kvg_source_listing_stamp(source, asked->ids[KVG_SOURCE_FETCH_LISTING],
+            take(input, 1) % 4, take(input, 1), now_ms);
+        break;
+    case 7: {
+        uint64_t sequence = take(input, 1);
+
+        kvg_source_replay_message(source, asked->ids[KVG_SOURCE_FETCH_REPLAY], sequence,
+            take_str(input, 2), now_ms);
+        break;
+    }
+    case 8:
+        kvg_source_replay_done(source, asked->ids[KVG_SOURCE_FETCH_REPLAY], now_ms);
+        break;
     default:
         kvg_source_failed(source, take(input, 8), NULL, now_ms);
         break;
@@ -118,7 +132,7 @@ static void answer(struct kvg_source *source, struct input *input, uint64_t now_
 static void step(struct kvg_source *source, struct input *input, uint64_t *now_ms,
     uint64_t *sequence, const struct asked *asked)
 {
-    unsigned what = (unsigned)take(input, 1) % 16;
+    unsigned what = (unsigned)take(input, 1) % 20;
 
     switch (what) {
     case 0:
@@ -167,8 +181,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct kvg_source *source;
     uint64_t now_ms = 1000;
     uint64_t sequence = 0;
+    uint64_t first;
 
-    options.has_admin = take(&input, 1) % 4 != 0;
+    first = take(&input, 1);
+    options.has_admin = first % 4 != 0;
+    options.has_replay = first / 4 % 2 != 0;
+    options.hold_messages_max = 4;
     if (kvg_presence_new(kvg_alloc_default(), &index_options, NULL, &index) != KVG_OK)
         return 0;
     if (kvg_source_new(kvg_alloc_default(), index, &options, now_ms, &source) != KVG_OK)

@@ -54,14 +54,24 @@ static void report(struct sim *sim, uint64_t seed, unsigned step)
     fail_msg("seed %llu, step %u: %s", (unsigned long long)seed, step, sim->failure);
 }
 
-static void simulate(uint64_t seed, const struct sim_faults *faults, bool has_admin)
+enum publisher {
+    MASTER,
+    EXACT, /* It says its epoch. */
+    EXACT_WITH_REPLAY
+};
+
+static void simulate(uint64_t seed, const struct sim_faults *faults, bool has_admin,
+    enum publisher publisher)
 {
     struct sim *sim = malloc(sizeof(*sim));
     uint64_t begun_ms;
     unsigned step;
 
     CHECK(sim != NULL);
-    sim_init(sim, seed, faults, has_admin);
+    if (publisher == MASTER)
+        sim_init(sim, seed, faults, has_admin);
+    else
+        sim_init_exact(sim, seed, faults, has_admin, publisher == EXACT_WITH_REPLAY);
     begun_ms = sim->rig.now_ms;
     if (seed % 4 != 0 && !sim_run(sim, 10)) /* Else it joins a running stream. */
         report(sim, seed, 0);
@@ -83,6 +93,14 @@ static void simulate(uint64_t seed, const struct sim_faults *faults, bool has_ad
             fail_msg("seed %llu: fresh again, and wrong", (unsigned long long)seed);
     }
     /* Statuses each 100 ms at the most, listings each 250. */
+    if (getenv("KVG_VERBOSE") != NULL && publisher != MASTER) {
+        struct kvg_source_stats stats = rig_stats(&sim->rig);
+
+        printf("exact: %llu replays (%llu failed), %llu replayed, %llu exact listings\n",
+            (unsigned long long)stats.replays, (unsigned long long)stats.replays_failed,
+            (unsigned long long)stats.replayed_messages,
+            (unsigned long long)stats.listings_exact);
+    }
     if (sim->actions > 100 + (sim->rig.now_ms - begun_ms) / 50)
         fail_msg("seed %llu: %llu actions", (unsigned long long)seed,
             (unsigned long long)sim->actions);
@@ -136,7 +154,7 @@ TEST(fresh_is_never_wrong_and_always_comes_back)
     for (seed = first_seed; seed < first_seed + seeds_quick; seed++) {
         struct sim_faults faults = mixture(seed);
 
-        simulate(seed, &faults, true);
+        simulate(seed, &faults, true, MASTER);
     }
     CHECK(fresh_checks > 0);
 }
@@ -149,7 +167,20 @@ TEST(without_an_admin_port_fresh_is_never_wrong)
         struct sim_faults faults = mixture(seed);
 
         faults.silent = 0;
-        simulate(seed, &faults, false);
+        simulate(seed, &faults, false, MASTER);
+    }
+}
+
+TEST(with_an_epoch_fresh_is_the_store_after_exactly_that_message)
+{
+    uint64_t seed;
+
+    for (seed = first_seed; seed < first_seed + (seeds_quick + 1) / 2; seed++) {
+        struct sim_faults faults = mixture(seed);
+
+        simulate(seed, &faults, true, EXACT);
+        simulate(seed, &faults, true, EXACT_WITH_REPLAY);
+        simulate(seed, &faults, false, EXACT_WITH_REPLAY);
     }
 }
 
@@ -158,7 +189,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         RUN(without_faults_it_is_fresh_and_right_all_the_time),
         RUN(fresh_is_never_wrong_and_always_comes_back),
-        RUN(without_an_admin_port_fresh_is_never_wrong)};
+        RUN(without_an_admin_port_fresh_is_never_wrong),
+        RUN(with_an_epoch_fresh_is_the_store_after_exactly_that_message)};
     const char *seed = getenv("KVG_SEED");
 
     if (argc == 2) {

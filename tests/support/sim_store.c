@@ -26,12 +26,13 @@ static void wrong(struct sim *sim, const char *what)
             (unsigned long long)sim->rig.now_ms, what);
 }
 
-void sim_init(
-    struct sim *sim, uint64_t seed, const struct sim_faults *faults, bool has_admin)
+static void init(struct sim *sim, uint64_t seed, const struct sim_faults *faults,
+    bool has_admin, bool has_replay)
 {
     struct kvg_source_options options = {
         .struct_bytes = sizeof(options),
         .has_admin = has_admin,
+        .has_replay = has_replay,
         .seed = seed,
         .listing_interval_ms = 60000,
         .listing_timeout_ms = 4000,
@@ -47,6 +48,21 @@ void sim_init(
     sim->reconnect_at_ms = sim->rig.now_ms + 1;
 }
 
+void sim_init(
+    struct sim *sim, uint64_t seed, const struct sim_faults *faults, bool has_admin)
+{
+    init(sim, seed, faults, has_admin, false);
+}
+
+void sim_init_exact(struct sim *sim, uint64_t seed, const struct sim_faults *faults,
+    bool has_admin, bool has_replay)
+{
+    init(sim, seed, faults, has_admin, has_replay);
+    sim->faults.drop = sim->faults.silent = 0;
+    sim->epoch = kvi_rng_next(&sim->rng) | 1;
+    sim_beat(sim);
+}
+
 static void drop_packets(struct sim *sim)
 {
     for (; sim->packet_count != 0; sim->packet_count--) {
@@ -58,6 +74,7 @@ static void drop_packets(struct sim *sim)
 void sim_end(struct sim *sim)
 {
     drop_packets(sim);
+    sim_exact_end(sim);
     free(sim->old.payload);
     rig_end(&sim->rig);
 }
@@ -103,8 +120,8 @@ static void deliver(struct sim *sim)
     const struct kvi_life *known = &sim->rig.source->life;
 
     /* A new life that goes on where the old one ended, in everything: nobody can tell. */
-    if (packet->life != sim->delivered_life && sim->delivered_life != 0 &&
-        packet->sequence == known->position + 1 &&
+    if (sim->epoch == 0 && packet->life != sim->delivered_life &&
+        sim->delivered_life != 0 && packet->sequence == known->position + 1 &&
         (!known->has_message || packet->first_id == known->last.last_id + 1))
         sim->silent_serial = ++sim->serial;
     sim->delivered_life = packet->life;
@@ -130,6 +147,7 @@ static void publish(struct sim *sim)
     CHECK_EQ(kvg_event_writer_end(sim->rig.writer, &payload), KVG_OK);
     sim->sequence++;
     sim->batches++;
+    sim_exact_keep(sim, payload);
     if (happens(sim, sim->faults.garbage)) {
         if (happens(sim, 500))
             payload.bytes /= 2;
@@ -165,7 +183,7 @@ static void write_event(
 static void change(struct sim *sim, bool with_event)
 {
     char key[RIG_KEY_BYTES + 1];
-    uint64_t which = below(sim, 100);
+    uint64_t which = below(sim, sim->epoch == 0 ? 100 : 84);
     const char *tenant = "default";
     bool *place;
 
@@ -208,6 +226,14 @@ static void begin_message(struct sim *sim)
     sim->first_id = sim->event_id + 1;
     kvg_event_writer_begin(
         sim->rig.writer, sim->rig.timestamp_ms + (int64_t)sim->rig.now_ms, true, 0);
+    sim_exact_begin(sim);
+}
+
+void sim_beat(struct sim *sim)
+{
+    begin_message(sim);
+    publish(sim);
+    sim->beat_ms = sim->rig.now_ms + 1000;
 }
 
 static void clear_all(struct sim *sim)
@@ -238,6 +264,7 @@ static void restart(struct sim *sim)
     sim->life++;
     sim->sequence = sim->event_id = 0;
     sim->batches = sim->events = sim->dropped = 0;
+    sim_exact_restart(sim);
 }
 
 void sim_operate(struct sim *sim)
@@ -288,8 +315,8 @@ static void sample(struct sim *sim, struct sim_ask *ask)
     unsigned i;
 
     ask->sampled = true;
-    ask->status =
-        (struct kvg_source_status){true, sim->batches, sim->events, sim->dropped};
+    ask->status = (struct kvg_source_status){
+        true, sim->batches, sim->events, sim->dropped, sim->epoch};
     ask->count = 0;
     for (i = 0; i < SIM_KEYS; i++)
         ask->count += sim->held[i];
@@ -308,6 +335,7 @@ static struct sim_ask *ask_of(struct sim *sim, enum kvg_source_action_kind kind)
         return &sim->count;
     case KVG_SOURCE_FETCH_LISTING:
         return &sim->listing;
+    case KVG_SOURCE_FETCH_REPLAY:
     case KVG_SOURCE_RECONNECT:
     case KVG_SOURCE_CANCEL:
         break;
@@ -317,10 +345,10 @@ static struct sim_ask *ask_of(struct sim *sim, enum kvg_source_action_kind kind)
 
 static void cancel(struct sim *sim, uint64_t id)
 {
-    struct sim_ask *asks[] = {&sim->status, &sim->count, &sim->listing};
+    struct sim_ask *asks[] = {&sim->status, &sim->count, &sim->listing, &sim->replay};
     size_t i;
 
-    for (i = 0; i < 3; i++)
+    for (i = 0; i < 4; i++)
         if (asks[i]->active && asks[i]->id == id)
             asks[i]->active = false;
 }
@@ -333,7 +361,12 @@ static void take_actions(struct sim *sim)
         struct sim_ask *ask = ask_of(sim, action.kind);
 
         sim->actions++;
-        if (!sim->has_admin && action.kind != KVG_SOURCE_RECONNECT)
+        if (action.kind == KVG_SOURCE_FETCH_REPLAY) {
+            sim_exact_ask_replay(sim, &action);
+            continue;
+        }
+        if (!sim->has_admin && action.kind != KVG_SOURCE_RECONNECT &&
+            action.kind != KVG_SOURCE_CANCEL)
             wrong(sim, "an admin port was asked that is not there");
         if (action.kind == KVG_SOURCE_CANCEL) {
             cancel(sim, action.cancels);
@@ -358,10 +391,16 @@ static void answer_listing(struct sim *sim, struct sim_ask *ask)
     char line[RIG_KEY_BYTES + 32];
     unsigned end = ask->step + 1 + (unsigned)below(sim, 20);
 
+    if (!sim_exact_stamp(sim, ask)) {
+        ask->active = false;
+        kvg_source_failed(sim->rig.source, ask->id, "simulated", sim->rig.now_ms);
+        return;
+    }
     for (; ask->step < end && ask->step < SIM_KEYS + SIM_FOREIGN; ask->step++) {
         size_t cut;
 
-        if (ask->step < SIM_KEYS && !sim->held[ask->step])
+        if (ask->step < SIM_KEYS &&
+            (sim->epoch != 0 ? (ask->keys >> ask->step & 1) == 0 : !sim->held[ask->step]))
             continue;
         if (ask->step >= SIM_KEYS && !sim->foreign[ask->step - SIM_KEYS])
             continue;
@@ -468,6 +507,12 @@ static void watch(struct sim *sim)
         wrong(sim, "an invariant of the source is broken");
     if (rig_confidence(&sim->rig) != KVG_CONFIDENCE_FRESH)
         return;
+    if (sim->epoch != 0) {
+        sim->fresh_checks++;
+        if (!sim_exact_is_right(sim))
+            wrong(sim, "fresh, and not what the store held after that message");
+        return;
+    }
     if (sim->packet_count != 0 || source->life.position != sim->sequence ||
         sim->silent_serial > sim->listing_begun_serial)
         return;
@@ -483,10 +528,13 @@ static void watch(struct sim *sim)
 static uint64_t next_event_ms(const struct sim *sim)
 {
     uint64_t next = kvg_source_deadline_ms(sim->rig.source);
-    const struct sim_ask *asks[] = {&sim->status, &sim->count, &sim->listing};
+    const struct sim_ask *asks[] = {
+        &sim->status, &sim->count, &sim->listing, &sim->replay};
     size_t i;
 
-    for (i = 0; i < 3; i++)
+    if (sim->epoch != 0 && sim->beat_ms < next)
+        next = sim->beat_ms;
+    for (i = 0; i < 4; i++)
         if (asks[i]->active && asks[i]->at_ms < next)
             next = asks[i]->at_ms;
     if (sim->packet_count != 0 && sim->packets[sim->packet_first].at_ms < next)
@@ -508,6 +556,9 @@ static void step(struct sim *sim)
     answer(sim, &sim->status);
     answer(sim, &sim->count);
     answer(sim, &sim->listing);
+    sim_exact_answer_replay(sim);
+    if (sim->epoch != 0 && sim->beat_ms <= sim->rig.now_ms)
+        sim_beat(sim);
     if (kvg_source_deadline_ms(sim->rig.source) <= sim->rig.now_ms)
         kvg_source_tick(sim->rig.source, sim->rig.now_ms);
     take_actions(sim);

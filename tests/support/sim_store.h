@@ -18,6 +18,8 @@
 #define SIM_OTHERS 6u  /* Of tenant "blue". */
 #define SIM_FOREIGN 4u /* Keys that are no page's. */
 #define SIM_PACKETS 4096u
+#define SIM_KEPT 12u      /* Messages that a publisher with an epoch keeps for replays. */
+#define SIM_HISTORY 8192u /* Messages of a life, at most, with an epoch. */
 
 /* How often things go wrong, in a thousand. */
 struct sim_faults {
@@ -44,6 +46,13 @@ struct sim_packet {
     bool readable;
 };
 
+/* A message that can be asked for again. */
+struct sim_kept {
+    uint64_t sequence;
+    char *payload;
+    size_t bytes;
+};
+
 struct sim_ask {
     bool active;
     uint64_t id;
@@ -53,6 +62,9 @@ struct sim_ask {
     bool sampled;
     uint64_t count;
     struct kvg_source_status status;
+    uint64_t epoch; /* Of the publisher that was asked. */
+    uint64_t sequence;
+    uint64_t keys; /* Held, when a stamped listing was taken. */
 };
 
 struct sim {
@@ -88,6 +100,14 @@ struct sim {
     struct sim_ask status;
     struct sim_ask count;
     struct sim_ask listing;
+    /* Only of a publisher that says its epoch; 0: it does not. */
+    uint64_t epoch;
+    uint64_t old_epoch;
+    uint64_t beat_ms; /* Of the next heartbeat. */
+    struct sim_kept kept[SIM_KEPT];
+    struct sim_ask replay;
+    uint64_t
+        history[2][SIM_HISTORY]; /* Keys held after each message; this life, the last. */
     uint64_t listing_begun_serial; /* Of the last one that ended. */
     /* What is watched. */
     uint64_t fresh_checks; /* Times the index was compared while fresh. */
@@ -98,7 +118,24 @@ struct sim {
 
 void sim_init(
     struct sim *sim, uint64_t seed, const struct sim_faults *faults, bool has_admin);
+/* Its publisher says its epoch, keeps messages for replays, and stamps its listings. */
+void sim_init_exact(struct sim *sim, uint64_t seed, const struct sim_faults *faults,
+    bool has_admin, bool has_replay);
 void sim_end(struct sim *sim);
+
+/* sim_exact.c: what such a publisher does. */
+void sim_exact_begin(struct sim *sim);
+void sim_exact_keep(struct sim *sim, struct kvg_str payload);
+void sim_exact_restart(struct sim *sim);
+void sim_exact_end(struct sim *sim);
+void sim_exact_ask_replay(struct sim *sim, const struct kvg_source_action *action);
+void sim_exact_answer_replay(struct sim *sim);
+bool sim_exact_stamp(struct sim *sim, struct sim_ask *ask);
+/* Whether the index is the store after the message that the source stands at. */
+bool sim_exact_is_right(struct sim *sim);
+uint64_t sim_keys(const struct sim *sim);
+/* sim_store.c, for it. */
+void sim_beat(struct sim *sim);
 
 /* One random operation, or several messages of them. */
 void sim_operate(struct sim *sim);

@@ -212,7 +212,7 @@ void rig_idle(struct rig *rig)
 void rig_status(struct rig *rig, uint64_t batches, uint64_t events, uint64_t dropped)
 {
     struct kvg_source_action action = rig_take(rig, KVG_SOURCE_FETCH_STATUS);
-    struct kvg_source_status status = {true, batches, events, dropped};
+    struct kvg_source_status status = {true, batches, events, dropped, 0};
 
     kvg_source_status_answer(rig->source, action.id, &status, rig->now_ms);
     checked(rig);

@@ -133,6 +133,60 @@ TEST(keys_come_in_any_order_and_unknown_ones_are_skipped_and_counted)
     sample_payload_fini(&payload);
 }
 
+TEST(a_heartbeat_is_a_fact_of_its_message_and_no_event)
+{
+    struct kvg_event_reader reader;
+    struct kvg_event event;
+    struct sample_payload payload =
+        sample_payload("[5,[{'event_type':'heartbeat','epoch':77,'objects':3,"
+                       "'future':[1],'timestamp':5},"
+                       "{'event_type':'stored','object_key':'k'},"
+                       "{'event_type':'heartbeat','objects':4},"
+                       "{'event_type':'heartbeat','epoch':'x'},"
+                       "{'event_type':'heartbeat','epoch':78,'objects':9}],0]");
+
+    kvg_event_reader_init(&reader, NULL);
+    CHECK_EQ(kvg_event_reader_begin(&reader, payload.bytes, NULL), KVG_OK);
+    CHECK(kvg_event_reader_next(&reader, &event));
+    CHECK_EQ(reader.epoch, 77);
+    CHECK(reader.has_objects);
+    CHECK_EQ(reader.objects, 3);
+    check_sample_text(event.object_key, "k");
+    CHECK(!kvg_event_reader_next(&reader, &event));
+    CHECK(!reader.broken);
+    CHECK_EQ(reader.epoch, 77);
+    CHECK_EQ(reader.counts.heartbeats, 2);
+    CHECK_EQ(reader.counts.bad_events, 2);
+    CHECK_EQ(reader.counts.unknown_kinds, 0);
+    CHECK_EQ(reader.counts.events, 1);
+    sample_payload_fini(&payload);
+}
+
+TEST(the_writers_heartbeat_is_read_again)
+{
+    struct kvg_event_reader reader;
+    struct kvg_event_writer *writer;
+    struct kvg_event event = {.kind = KVG_EVENT_STORED, .object_key = sample_text("k")};
+    struct kvg_str payload;
+
+    CHECK_EQ(
+        kvg_event_writer_new(kvg_alloc_default(), KVG_DIALECT_MOONCAKE, &writer), KVG_OK);
+    kvg_event_writer_begin(writer, 5, true, 0);
+    kvg_event_writer_heartbeat(writer, UINT64_MAX, 0);
+    kvg_event_writer_add(writer, &event, NULL, 0, NULL, 0);
+    CHECK_EQ(kvg_event_writer_end(writer, &payload), KVG_OK);
+    kvg_event_reader_init(&reader, NULL);
+    CHECK_EQ(kvg_event_reader_begin(&reader, payload, NULL), KVG_OK);
+    CHECK(kvg_event_reader_next(&reader, &event));
+    CHECK_EQ(reader.epoch, UINT64_MAX);
+    CHECK(reader.has_objects && reader.objects == 0);
+    CHECK(!kvg_event_reader_next(&reader, &event));
+    kvg_event_writer_begin(writer, 5, true, 0);
+    kvg_event_writer_heartbeat(writer, 0, 0);
+    CHECK_EQ(kvg_event_writer_end(writer, &payload), KVG_EINVAL);
+    kvg_event_writer_free(writer);
+}
+
 TEST(nil_is_accepted_for_every_field)
 {
     static const char *const NAMES[] = {
@@ -497,7 +551,8 @@ TEST_MAIN(RUN(three_frames_make_a_message), RUN(a_sequence_is_big_endian),
     RUN(a_removal_of_the_older_publisher_is_for_every_medium),
     RUN(a_removal_of_the_reworked_publisher_is_for_its_medium),
     RUN(keys_come_in_any_order_and_unknown_ones_are_skipped_and_counted),
-    RUN(nil_is_accepted_for_every_field),
+    RUN(a_heartbeat_is_a_fact_of_its_message_and_no_event),
+    RUN(the_writers_heartbeat_is_read_again), RUN(nil_is_accepted_for_every_field),
     RUN(every_field_is_found_by_its_name_and_by_no_other),
     RUN(a_bad_event_costs_that_event_only),
     RUN(an_optional_value_of_a_wrong_type_is_ignored_and_counted),

@@ -376,7 +376,7 @@ TEST(a_status_that_stays_below_what_arrived_is_a_restart)
 
 TEST(an_answer_that_was_asked_for_in_another_life_is_void)
 {
-    struct kvg_source_status old = {true, 3, 3, 0};
+    struct kvg_source_status old = {true, 3, 3, 0, 0};
     struct kvg_source_action action;
     struct rig rig;
 

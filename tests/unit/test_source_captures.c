@@ -76,7 +76,7 @@ static void replay_open(struct replay *replay, const char *name, bool has_admin)
     replay->status =
         (struct kvg_source_status){true, number_after(status, "\"published_batches\": "),
             number_after(status, "\"published_events\": "),
-            number_after(status, "\"dropped_events\": ")};
+            number_after(status, "\"dropped_events\": "), 0};
     free(json);
     rig_init(&replay->rig, &options);
     kvg_source_connected(replay->rig.source, replay->rig.now_ms);

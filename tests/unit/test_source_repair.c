@@ -152,7 +152,7 @@ TEST(a_status_that_is_always_ahead_stops_nothing)
         rig_store(&rig, i);
         rig_wait(&rig, 100);
         while (kvg_source_next_action(rig.source, &action)) {
-            struct kvg_source_status status = {true, 1000000 + i, 1000000 + i, 0};
+            struct kvg_source_status status = {true, 1000000 + i, 1000000 + i, 0, 0};
 
             if (action.kind == KVG_SOURCE_FETCH_STATUS)
                 kvg_source_status_answer(rig.source, action.id, &status, rig.now_ms);

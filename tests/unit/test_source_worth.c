@@ -21,7 +21,7 @@ static void compare(struct rig *rig, uint64_t keys)
     for (i = 0; i < 100000; i++) {
         rig_wait(rig, 10);
         while (kvg_source_next_action(rig->source, &action)) {
-            struct kvg_source_status status = {true, rig->sequence, rig->event_id, 0};
+            struct kvg_source_status status = {true, rig->sequence, rig->event_id, 0, 0};
 
             if (action.kind == KVG_SOURCE_FETCH_COUNT) {
                 kvg_source_count_answer(rig->source, action.id, keys, rig->now_ms);
@@ -164,7 +164,7 @@ TEST(a_store_not_compared_for_too_long_is_not_fresh)
 
     rig_follow(&rig);
     for (i = 0; i < 400; i++) {
-        struct kvg_source_status status = {true, 0, 0, 0};
+        struct kvg_source_status status = {true, 0, 0, 0, 0};
         struct kvg_source_action action;
 
         rig_wait(&rig, 100);
@@ -280,7 +280,7 @@ TEST(the_older_publisher_removes_from_all_media_the_newer_from_one)
 static void take_everything(
     struct kvg_source *source, uint64_t now_ms, uint64_t published)
 {
-    struct kvg_source_status status = {true, published, published, 0};
+    struct kvg_source_status status = {true, published, published, 0, 0};
     struct kvg_source_action action;
 
     while (kvg_source_next_action(source, &action)) {
@@ -390,13 +390,13 @@ TEST(every_reason_has_a_word_and_a_sentence)
 {
     int bit;
 
-    for (bit = 0; bit < 15; bit++) {
+    for (bit = 0; bit < 16; bit++) {
         enum kvg_source_reason reason = (enum kvg_source_reason)(1 << bit);
 
         CHECK(strcmp(kvg_source_reason_word(reason), "unknown") != 0);
         CHECK(strlen(kvg_source_reason_sentence(reason)) > 10);
     }
-    CHECK_STR(kvg_source_reason_word((enum kvg_source_reason)(1 << 15)), "unknown");
+    CHECK_STR(kvg_source_reason_word((enum kvg_source_reason)(1 << 16)), "unknown");
 }
 
 TEST(options_out_of_range_are_refused)

@@ -38,6 +38,8 @@ kvg_err kvd_admin_status(
             "lacks enabled, published_batches, published_events or dropped_events");
     else
         out->enabled = json_is_true(enabled);
+    if (!get_count(root, "epoch", &out->epoch))
+        out->epoch = 0;
     json_decref(root);
     return err;
 }

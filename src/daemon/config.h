@@ -42,6 +42,7 @@ struct kvd_source_config {
         [KVD_URL_BYTES]; /* tcp://host:port, ipc://path; empty: what workers say. */
     char admin_url
         [KVD_URL_BYTES];         /* http://host:port of the store's admin; empty: none. */
+    char replay[KVD_URL_BYTES];  /* tcp://host:port of kept messages; empty: none. */
     char tenant[KVD_NAME_BYTES]; /* Tenant of a query that names none. */
     char workers_file[KVD_PATH_BYTES]; /* JSON, read again when it changes; or empty. */
     char *workers_json; /* Workers given in the configuration; own, or NULL. */

@@ -77,6 +77,11 @@ const struct kvd_key KVD_SOURCE_KEYS[] = {
         "http://127.0.0.1:9003", {NULL},
         "Admin HTTP port of the store, for listings and comparison.  Empty: no repair.",
         false},
+    {NULL, "replay", KVD_VALUE_TEXT, AT_SOURCE(replay), 0, TEXT_SOURCE(replay), "",
+        {NULL},
+        "Where the publisher sends again what it keeps (docs/events.md).  Empty: "
+        "nowhere.",
+        false},
     {NULL, "profile", KVD_VALUE_CHOICE, AT_SOURCE(profile), 0, 0, "default",
         {"default", "dynamo-1.5"},
         "dynamo-1.5 answers exactly as Dynamo 1.5's shared-cache client "

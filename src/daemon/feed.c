@@ -300,6 +300,7 @@ static kvg_err make_source(struct kvd_feed *feed, struct kvg_error *error)
     const struct kvd_source_config *config = &feed->shared.config;
     struct kvg_source_options options = {.struct_bytes = sizeof(options),
         .has_admin = feed->has_admin,
+        .has_replay = config->replay[0] != '\0',
         .seed = feed->context.random_u64(),
         .silence_ms = (uint32_t)config->silence_ms,
         .status_interval_ms = (uint32_t)config->status_interval_ms,

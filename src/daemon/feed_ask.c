@@ -65,6 +65,73 @@ static void on_body(void *context, struct kvg_str bytes)
     kvd_feed_pump_soon(ask->feed); /* K2 */
 }
 
+static bool read_number(struct kvg_str text, uint64_t *out)
+{
+    *out = 0;
+    for (size_t i = 0; i < text.bytes; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9' ||
+            __builtin_mul_overflow(*out, 10, out) ||
+            __builtin_add_overflow(*out, (uint64_t)(text.data[i] - '0'), out))
+            return false;
+    }
+    return text.bytes != 0;
+}
+
+static bool is_named(struct kvg_str name, const char *small)
+{
+    size_t i;
+
+    for (i = 0; i < name.bytes && small[i] != '\0'; i++) {
+        char letter = name.data[i];
+
+        if (letter >= 'A' && letter <= 'Z')
+            letter = (char)(letter - 'A' + 'a');
+        if (letter != small[i])
+            return false;
+    }
+    return i == name.bytes && small[i] == '\0';
+}
+
+/* A listing that says after which message it is the store. */
+static void on_header(void *context, struct kvg_str name, struct kvg_str value)
+{
+    struct kvd_ask *ask = context;
+
+    if (ask->kind != KVG_SOURCE_FETCH_LISTING)
+        return;
+    if (is_named(name, "x-kvgraft-epoch"))
+        ask->has_epoch = read_number(value, &ask->epoch);
+    else if (is_named(name, "x-kvgraft-sequence"))
+        ask->has_sequence = read_number(value, &ask->sequence);
+    else
+        return;
+    if (ask->has_epoch && ask->has_sequence)
+        kvg_source_listing_stamp(ask->feed->source, ask->action_id, ask->epoch,
+            ask->sequence, now_ms(ask->feed));
+}
+
+static void on_replayed(void *context, uint64_t sequence, struct kvg_str payload)
+{
+    struct kvd_ask *ask = context;
+
+    kvg_source_replay_message(
+        ask->feed->source, ask->action_id, sequence, payload, now_ms(ask->feed));
+    kvd_feed_pump_soon(ask->feed); /* K2 */
+}
+
+static void on_replay_done(void *context, const char *reason)
+{
+    struct kvd_ask *ask = context;
+    struct kvd_feed *feed = ask->feed;
+
+    if (reason == NULL)
+        kvg_source_replay_done(feed->source, ask->action_id, now_ms(feed));
+    else
+        kvg_source_failed(feed->source, ask->action_id, reason, now_ms(feed));
+    drop(ask);
+    kvd_feed_pump_soon(feed);
+}
+
 /* Hands a whole answer over; KVG_OK if it could be read. */
 static kvg_err deliver(struct kvd_ask *ask, struct kvg_error *error)
 {
@@ -146,16 +213,50 @@ static void choose(const struct kvd_feed *feed, const struct kvg_source_action *
     }
 }
 
-void kvd_feed_ask(struct kvd_feed *feed, const struct kvg_source_action *action)
+static kvg_err start_replay(struct kvd_ask *ask, uint64_t first)
 {
+    struct kvd_feed *feed = ask->feed;
+    struct kvn_replay_options options = {.endpoint = feed->shared.config.replay,
+        .first = first,
+        .message_bytes_max = feed->shared.config.message_bytes_max,
+        .on_message = on_replayed,
+        .on_done = on_replay_done,
+        .context = ask};
+
+    return kvn_replay_start(feed->context.alloc, feed->context.zmq, feed->context.loop,
+        &options, &ask->replay);
+}
+
+static kvg_err start_get(struct kvd_ask *ask, const struct kvg_source_action *action)
+{
+    struct kvd_feed *feed = ask->feed;
     const struct kvg_alloc *alloc = feed->context.alloc;
     struct kvn_http_get_options options = {.url = &feed->admin};
     struct kvd_out path;
-    struct kvd_ask *ask;
     kvg_err err = KVG_ENOMEM;
 
+    kvd_out_init(&path, alloc);
+    choose(feed, action, &path, &options);
+    options.on_body = on_body;
+    options.on_header = on_header;
+    options.on_done = on_done;
+    options.context = ask;
+    options.path = (struct kvg_str){path.data, path.bytes};
+    if (!path.failed)
+        err = kvn_http_get_start(
+            alloc, feed->context.loop, feed->context.resolver, &options, &ask->get);
+    kvd_out_fini(&path);
+    return err;
+}
+
+void kvd_feed_ask(struct kvd_feed *feed, const struct kvg_source_action *action)
+{
+    const struct kvg_alloc *alloc = feed->context.alloc;
+    struct kvd_ask *ask;
+    kvg_err err;
+
     feed->admin_requests++;
-    if (!feed->has_admin) {
+    if (!feed->has_admin && action->kind != KVG_SOURCE_FETCH_REPLAY) {
         fail(feed, action->id, "there is no admin_url");
         return;
     }
@@ -171,16 +272,8 @@ void kvd_feed_ask(struct kvd_feed *feed, const struct kvg_source_action *action)
     feed->asks = ask;
     kvd_out_init(&ask->body, alloc);
     kvd_admin_count_init(&ask->count);
-    kvd_out_init(&path, alloc);
-    choose(feed, action, &path, &options);
-    options.on_body = on_body;
-    options.on_done = on_done;
-    options.context = ask;
-    options.path = (struct kvg_str){path.data, path.bytes};
-    if (!path.failed)
-        err = kvn_http_get_start(
-            alloc, feed->context.loop, feed->context.resolver, &options, &ask->get);
-    kvd_out_fini(&path);
+    err = action->kind == KVG_SOURCE_FETCH_REPLAY ? start_replay(ask, action->sequence)
+                                                  : start_get(ask, action);
     if (err != KVG_OK) {
         fail(feed, action->id, kvg_strerror(err));
         drop(ask);
@@ -192,6 +285,7 @@ void kvd_feed_cancel_ask(struct kvd_feed *feed, uint64_t action_id)
     for (struct kvd_ask *ask = feed->asks; ask != NULL; ask = ask->next) {
         if (ask->action_id == action_id) {
             kvn_http_get_cancel(ask->get);
+            kvn_replay_cancel(ask->replay);
             drop(ask);
             return;
         }
@@ -202,6 +296,7 @@ void kvd_feed_cancel_all(struct kvd_feed *feed)
 {
     while (feed->asks != NULL) {
         kvn_http_get_cancel(feed->asks->get);
+        kvn_replay_cancel(feed->asks->replay);
         drop(feed->asks);
     }
 }

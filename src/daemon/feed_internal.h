@@ -15,6 +15,7 @@
 #include "daemon/admin.h"
 #include "daemon/feed.h"
 #include "net/http_get.h"
+#include "net/replay.h"
 
 #include <sys/stat.h>
 
@@ -25,6 +26,9 @@ struct kvd_ask {
     uint64_t action_id;
     enum kvg_source_action_kind kind;
     struct kvn_http_get *get;
+    struct kvn_replay *replay;    /* Of KVG_SOURCE_FETCH_REPLAY, instead. */
+    bool has_epoch, has_sequence; /* What a listing's headers said. */
+    uint64_t epoch, sequence;
     struct kvd_admin_count count;
     struct kvd_out body; /* Of the small answers. */
 };

@@ -88,6 +88,14 @@ static void finish(struct kvn_http_get *get, kvg_err err, const char *reason)
     on_done(context, err, status, reason);
 }
 
+static void pass_header(void *context, struct kvg_str name, struct kvg_str value)
+{
+    struct kvn_http_get *get = context;
+
+    if (get->response.status == 200 && get->options.on_header != NULL)
+        get->options.on_header(get->options.context, name, value);
+}
+
 static void pass_body(void *context, struct kvg_str bytes)
 {
     struct kvn_http_get *get = context;
@@ -270,6 +278,7 @@ kvg_err kvn_http_get_start(const struct kvg_alloc *alloc, struct kvn_loop *loop,
     get->idle = (struct kvn_timer){.on_due = on_idle, .context = get};
     get->begin = (struct kvn_timer){.on_due = on_begin, .context = get};
     kvn_http_response_init(&get->response, options->body_bytes_max, pass_body, get);
+    get->response.on_header = pass_header;
     err = write_request(get, options->url, options->path);
     if (err != KVG_OK)
         goto fail;

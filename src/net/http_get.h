@@ -39,6 +39,8 @@ struct kvn_http_get_options {
     uint64_t body_bytes_max;
     /* Only of an answer with status 200. */
     void (*on_body)(void *context, struct kvg_str bytes);
+    /* Of the same; may be NULL.  Names come as the server writes them. */
+    void (*on_header)(void *context, struct kvg_str name, struct kvg_str value);
     /* Once, last; the request is gone when it returns.  `reason` is NULL on success, else a
      * sentence that lives for the call. */
     void (*on_done)(void *context, kvg_err err, uint32_t status, const char *reason);

@@ -141,6 +141,8 @@ static kvg_err take_header_line(
             return refuse(response, error, KVG_EFORMAT, "response.transfer-encoding",
                 "is not \"chunked\"");
         response->chunked = true;
+    } else if (response->on_header != NULL) {
+        response->on_header(response->context, name, value);
     }
     return KVG_OK;
 }

@@ -35,6 +35,8 @@ struct kvn_http_response {
     uint64_t body_bytes; /* Handed out. */
     uint64_t body_bytes_max;
     void (*on_body)(void *context, struct kvg_str bytes); /* May be NULL. */
+    /* May be NULL; each header line, but those that say where the body ends. */
+    void (*on_header)(void *context, struct kvg_str name, struct kvg_str value);
     void *context;
     uint64_t left; /* Private from here: of the body or the chunk. */
     uint32_t header_count;

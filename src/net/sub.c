@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* sub.c -- the only file that includes <zmq.h>.
+/* sub.c -- a subscriber's thread and its queue (sub.h).
  *
  *     publisher ==> libzmq I/O thread ==> SUB, monitor --+--> receiver thread
  *                                         eventfd -------+         | copies
@@ -126,6 +126,11 @@ kvg_err kvn_zmq_new(const struct kvg_alloc *alloc, struct kvn_zmq **out)
     zmq_ctx_set(zmq->context, ZMQ_BLOCKY, 0);
     *out = zmq;
     return KVG_OK;
+}
+
+void *kvn_zmq_context(struct kvn_zmq *zmq)
+{
+    return zmq->context;
 }
 
 void kvn_zmq_free(struct kvn_zmq *zmq)

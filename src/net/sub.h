@@ -27,6 +27,8 @@ struct kvn_zmq; /* A ZeroMQ context with its I/O thread; one a process. */
 KVG_MUST_CHECK kvg_err kvn_zmq_new(const struct kvg_alloc *alloc, struct kvn_zmq **out);
 /* All subscribers must be gone.  NULL is allowed. */
 void kvn_zmq_free(struct kvn_zmq *zmq);
+/* Its ZeroMQ context. */
+void *kvn_zmq_context(struct kvn_zmq *zmq);
 
 struct kvn_sub_options {
     const char *endpoint; /* Empty: wait for kvn_sub_connect(). */

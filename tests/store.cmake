@@ -6,6 +6,7 @@ target_include_directories(kvgraft_store_suite PUBLIC ${CMAKE_CURRENT_SOURCE_DIR
 target_link_libraries(kvgraft_store_suite
   PUBLIC kvgraft_test_support PRIVATE kvgraft_flags)
 
+kvgraft_test(test_publisher SOURCES unit/test_publisher.c)
 kvgraft_test(test_store_memory SOURCES store/test_memory.c LIBRARIES kvgraft_store_suite)
 foreach(sync IN ITEMS none batch each)
   kvgraft_test(test_store_file_${sync} SOURCES store/test_file.c

@@ -18,6 +18,7 @@
 int kvc_hash_main(int argc, char **argv);
 int kvc_query_main(int argc, char **argv);
 int kvc_watch_main(int argc, char **argv);
+int kvc_publish_main(int argc, char **argv); /* `store publish`. */
 int kvc_record_main(int argc, char **argv);
 int kvc_replay_main(int argc, char **argv);
 int kvc_demo_main(int argc, char **argv);

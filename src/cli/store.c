@@ -52,6 +52,7 @@ static const struct kvc_usage USAGE = {"store", "ACTION URL [KEY] [FILE]",
     "  put URL KEY FILE   writes one object; - is standard input\n"
     "  get URL KEY        reads one object\n"
     "  rm URL KEY...      removes objects\n"
+    "  publish URL        publishes what happens in it (store publish --help)\n"
     "  schemes            the stores there are\n\n"
     "  kvgraft store ls file:/var/lib/kvgraft\n"
     "  kvgraft store check 'fault+file:/tmp/x?fault.fail=get:3'\n"};
@@ -422,9 +423,12 @@ int kvc_store_main(int argc, char **argv)
 {
     struct store_options options = {0};
     int exit_code;
-    int first = kvc_options(&USAGE, argc, argv, &options, &exit_code);
+    int first;
     size_t i;
 
+    if (argc > 1 && strcmp(argv[1], "publish") == 0)
+        return kvc_publish_main(argc - 1, argv + 1);
+    first = kvc_options(&USAGE, argc, argv, &options, &exit_code);
     if (first < 0)
         return exit_code;
     if (first < argc && strcmp(argv[first], "schemes") == 0)

@@ -99,7 +99,7 @@ static bool drop_damaged(struct file_store *file, const struct file_found *found
            file->catalog.parts[found->part].key != NULL &&
            file->catalog.parts[found->part].serial == found->serial;
     segment = file_segment(file, PLACE_SEGMENT(found->place));
-    if (same && file_segment_fd(file, segment, false) == -ENOENT) {
+    if (same && file_segment_fd(file, segment, 0) == -ENOENT) {
         places = kvi_alloc_array_raw(file->alloc, segment->slot_count, sizeof(*places));
         for (slot = 0; places != NULL && slot < segment->slot_count; slot++) {
             if (file_bit(segment->live, slot))

@@ -272,8 +272,9 @@ kvg_err file_read_part(struct file_store *file, const struct file_found *found,
 /* Reads and verifies all of a part. */
 kvg_err file_verify_part(struct file_store *file, const struct file_found *found);
 
-/* Opens a segment's file; a negative errno. */
-int file_segment_fd(struct file_store *file, struct file_segment *segment, bool create);
+/* Opens a segment's file, if it is not open yet, with flags of file_io.h; a negative errno. */
+int file_segment_fd(
+    struct file_store *file, struct file_segment *segment, unsigned flags);
 
 /* Fills *error for a failed system call. */
 kvg_err file_failed(struct file_store *file, const char *what, const char *name,

@@ -21,7 +21,7 @@
 
 #include <errno.h>
 
-int file_segment_fd(struct file_store *file, struct file_segment *segment, bool create)
+int file_segment_fd(struct file_store *file, struct file_segment *segment, unsigned flags)
 {
     int fd = atomic_load_explicit(&segment->fd, memory_order_acquire);
     char path[FILE_PATH_MAX];
@@ -32,9 +32,7 @@ int file_segment_fd(struct file_store *file, struct file_segment *segment, bool 
     fd = atomic_load_explicit(&segment->fd, memory_order_relaxed);
     if (fd < 0) {
         fd = file->io->open(file->io->context, file_segment_path(file, segment->id, path),
-            file->read_only ? FILE_IO_READ_ONLY
-            : create        ? FILE_IO_CREATE | FILE_IO_TRUNCATE
-                            : 0);
+            file->read_only ? FILE_IO_READ_ONLY : flags);
         if (fd >= 0)
             atomic_store_explicit(&segment->fd, fd, memory_order_release);
     }
@@ -48,7 +46,7 @@ static size_t chunk_count(uint64_t bytes)
 }
 
 /* The descriptor of a place, with the index held or the slot reserved. */
-static int fd_of(struct file_store *file, uint64_t place)
+static int fd_of(struct file_store *file, uint64_t place, bool create)
 {
     struct file_segment *segment;
     int fd = -ENOENT;
@@ -56,7 +54,7 @@ static int fd_of(struct file_store *file, uint64_t place)
     pthread_rwlock_rdlock(&file->index);
     segment = file_segment(file, PLACE_SEGMENT(place));
     if (segment != NULL)
-        fd = file_segment_fd(file, segment, false);
+        fd = file_segment_fd(file, segment, create ? FILE_IO_CREATE : 0);
     pthread_rwlock_unlock(&file->index);
     return fd;
 }
@@ -112,7 +110,8 @@ int file_write_part(struct file_store *file, uint64_t place,
     uint64_t *sums;
     struct iovec *vector;
     ssize_t written = -ENOMEM;
-    int fd = fd_of(file, place);
+    int fd =
+        fd_of(file, place, true); /* Whoever added the segment may have died before. */
 
     for (i = 0; i < part->piece_count; i++)
         bytes += part->pieces[i].bytes;
@@ -340,7 +339,7 @@ static kvg_err read_begin(
 {
     *read = (struct read){.file = file,
         .found = found,
-        .fd = fd_of(file, found->place),
+        .fd = fd_of(file, found->place, false),
         .base = slot_offset(found->place, found->slot_bytes),
         .chunks = chunk_count(found->bytes),
         .bounced = SIZE_MAX};

@@ -391,7 +391,7 @@ static kvg_err sync_segments(struct file_store *file, struct kvg_error *error)
 
         if (segment == NULL || !segment->dirty)
             continue;
-        code = file_segment_fd(file, segment, false);
+        code = file_segment_fd(file, segment, 0);
         if (code >= 0)
             code = file->io->sync(file->io->context, code);
         if (code == -ENOENT)

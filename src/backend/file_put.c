@@ -227,7 +227,7 @@ static kvg_err sync_written(struct wave *wave)
         pthread_rwlock_rdlock(&file->index);
         segment = file_segment(file, id);
         if (segment != NULL)
-            fd = file_segment_fd(file, segment, false);
+            fd = file_segment_fd(file, segment, 0);
         pthread_rwlock_unlock(&file->index);
         if (fd >= 0)
             fd = file->io->sync(file->io->context, fd);
@@ -238,6 +238,16 @@ static kvg_err sync_written(struct wave *wave)
 }
 
 /* ---- (4) Commit ---------------------------------------------------------------------------- */
+
+/* May parts join the group of this one?  A group must fit in one record. */
+static bool can_join(struct file_store *file, struct kvg_str key, size_t more)
+{
+    uint32_t part = kvi_catalog_find(&file->catalog, key);
+
+    return part != KVI_NONE &&
+           file->catalog.groups[file->catalog.parts[part].group].part_count + more <=
+               KVG_STORE_GROUP_PARTS_MAX;
+}
 
 /* The PUT record of what is still missing; false if nothing is. */
 static bool make_record(struct wave *wave, struct plan *plan, uint64_t tick,
@@ -253,7 +263,7 @@ static bool make_record(struct wave *wave, struct plan *plan, uint64_t tick,
         struct kvg_str key = group->parts[i].key;
         bool there = is_there(file, key) || kvi_catalog_find(pending, key) != KVI_NONE;
 
-        if (there && is_there(file, key) && join.data == NULL)
+        if (join.data == NULL && can_join(file, key, group->part_count))
             join = key;
         if (there && plan->parts[i].taken) {
             file_release_slot(file, plan->parts[i].place);

@@ -141,7 +141,7 @@ static kvg_err add_segment(
     file_records_fini(&records);
     if (err != KVG_OK)
         return err;
-    fd = file_segment_fd(file, file_segment(file, id), true);
+    fd = file_segment_fd(file, file_segment(file, id), FILE_IO_CREATE | FILE_IO_TRUNCATE);
     if (fd >= 0 && file->sync != FILE_SYNC_NONE)
         fd = file->io->sync_dir(file->io->context, file->dir);
     return fd < 0 ? file_failed(file, "making", "segment", fd, error) : KVG_OK;
@@ -292,7 +292,7 @@ static bool punch_one(
 
     if (!take_in_segment(file, segment, true, place))
         return false;
-    fd = file_segment_fd(file, segment, false);
+    fd = file_segment_fd(file, segment, 0);
     if (fd >= 0)
         fd = file->io->punch(file->io->context, fd,
             (uint64_t)PLACE_SLOT(*place) * segment->slot_bytes, segment->slot_bytes);

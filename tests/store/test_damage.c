@@ -192,6 +192,26 @@ TEST(a_deleted_segment_costs_all_that_was_in_it_and_every_part_is_told)
     dir_remove(DIR);
 }
 
+/* Its maker died between announcing it and making it, say. */
+TEST(a_segment_that_was_announced_and_never_made_is_made_when_it_is_written_to)
+{
+    struct kvg_store *store;
+    char path[128];
+
+    filled("", NULL);
+    store = open_dir("", NULL);
+    CHECK_EQ(kvg_store_clear(store, NULL), KVG_OK);
+    kvg_store_close(store);
+    CHECK_EQ(unlink(file_name("segment-00000000", path)), 0);
+    store = open_dir("", NULL);
+    fill(store);
+    kvg_store_close(store);
+    store = open_dir("", NULL);
+    CHECK_EQ(count_good(store), PAGES);
+    kvg_store_close(store);
+    dir_remove(DIR);
+}
+
 TEST(a_check_finds_the_damage_and_a_repair_drops_it)
 {
     struct lost lost = {0};
@@ -495,6 +515,7 @@ int main(int argc, char **argv)
         RUN(a_flipped_bit_costs_one_part_and_is_told),
         RUN(a_shortened_segment_costs_what_was_in_the_rest),
         RUN(a_deleted_segment_costs_all_that_was_in_it_and_every_part_is_told),
+        RUN(a_segment_that_was_announced_and_never_made_is_made_when_it_is_written_to),
         RUN(a_check_finds_the_damage_and_a_repair_drops_it),
         RUN(a_hole_in_the_journal_costs_only_what_it_said),
         RUN(a_journal_cut_short_anywhere_opens_with_what_is_left),

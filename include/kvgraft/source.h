@@ -62,9 +62,9 @@ struct kvg_source_options {
     uint32_t listing_timeout_ms;  /* 0: 60,000. */
     uint32_t retry_min_ms;        /* Back-off: doubles, with jitter.  0: 500. */
     uint32_t retry_max_ms;        /* 0: 30,000. */
-    uint32_t
-        heartbeat_ms; /* Between those of a publisher that says its epoch; three missed ones
-                              are silence.  0: 1,000. */
+    /* Between heartbeats of a publisher that says its epoch; three missed ones are silence.
+     * 0: 1,000. */
+    uint32_t heartbeat_ms;
     uint32_t hold_messages_max; /* Live messages held during a replay; 0: 4,096. */
     size_t hold_bytes_max;      /* 0: 8 MiB. */
     uint32_t behind_grace_ms;   /* Time for messages under way to arrive; 0: 1,000. */

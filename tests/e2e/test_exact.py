@@ -261,17 +261,15 @@ def has_store_command():
                           stderr=subprocess.DEVNULL).returncode == 0
 
 
-@pytest.mark.skipif(not has_store_command(), reason="no command to write a store with")
-@pytest.mark.parametrize("seed", range(2))
-def test_kills_of_publisher_and_follower_leave_the_index_right(make_daemon, tmp_path, seed):
+def kill_and_compare(make_daemon, folder, seed, kills):
     rng = random.Random(seed)
-    ours = Ours(str(tmp_path / "store"))
+    ours = Ours(folder)
     writer = Writer(ours.url)
     writer.change(rng, 5)
     ours.start()
     try:
         daemon = make_daemon([ours.source()]).start()
-        for turn in range(6):
+        for turn in range(kills):
             writer.change(rng, 5)
             eventually(lambda: is_right(daemon, writer.keys), "turn %d" % turn)
             what = rng.choice(["publisher", "follower", "both"])
@@ -285,5 +283,34 @@ def test_kills_of_publisher_and_follower_leave_the_index_right(make_daemon, tmp_
             if what != "publisher":
                 daemon.start()
         eventually(lambda: is_right(daemon, writer.keys), "the end")
+    finally:
+        ours.kill()
+
+
+@pytest.mark.skipif(not has_store_command(), reason="no command to write a store with")
+@pytest.mark.parametrize("seed", range(2))
+def test_kills_of_publisher_and_follower_leave_the_index_right(make_daemon, tmp_path, seed):
+    kill_and_compare(make_daemon, str(tmp_path / "store"), seed, 6)
+
+
+@pytest.mark.long
+def test_a_thousand_kills_leave_the_index_right(make_daemon, tmp_path):
+    kill_and_compare(make_daemon, str(tmp_path / "store"), 7, 1000)
+
+
+@pytest.mark.skipif(not has_store_command(), reason="no command to write a store with")
+def test_a_cleared_store_is_empty_at_once(make_daemon, tmp_path):
+    ours = Ours(str(tmp_path / "store"))
+    writer = Writer(ours.url)
+    writer.change(random.Random(1), 5)
+    ours.start()
+    try:
+        daemon = make_daemon([ours.source()]).start()
+        eventually(lambda: is_right(daemon, writer.keys), "it holds what the store does")
+        writer.run(["clear", writer.url, "--yes"])
+        eventually(lambda: is_right(daemon, []), "it is empty")
+        writer.keys.clear()
+        writer.change(random.Random(2), 5)
+        eventually(lambda: is_right(daemon, writer.keys), "it holds what the store does")
     finally:
         ours.kill()

@@ -24,7 +24,7 @@ static kvg_err file_exists(void *self, const struct kvg_str *keys, size_t key_co
 {
     struct file_store *file = self;
     size_t i;
-    kvg_err err = file_begin_read(file, error);
+    kvg_err err = kvi_file_begin_read(file, error);
 
     if (err != KVG_OK)
         return err;
@@ -33,7 +33,7 @@ static kvg_err file_exists(void *self, const struct kvg_str *keys, size_t key_co
         if (stop_at_gap && present[i] == 0)
             break;
     }
-    file_end_read(file);
+    kvi_file_end_read(file);
     return KVG_OK;
 }
 
@@ -47,7 +47,7 @@ static void copy_found(
         .place = part->place,
         .bytes = part->bytes,
         .check = part->check,
-        .slot_bytes = file_segment(file, PLACE_SEGMENT(part->place))->slot_bytes};
+        .slot_bytes = kvi_file_segment(file, PLACE_SEGMENT(part->place))->slot_bytes};
 }
 
 static void remember_touch(struct file_store *file, uint64_t place)
@@ -64,7 +64,7 @@ static kvg_err find_keys(struct file_store *file, struct kvg_store_get *gets,
     struct file_found *found, size_t count, uint64_t tick, struct kvg_error *error)
 {
     size_t i;
-    kvg_err err = file_begin_read(file, error);
+    kvg_err err = kvi_file_begin_read(file, error);
 
     if (err != KVG_OK)
         return err;
@@ -79,7 +79,7 @@ static kvg_err find_keys(struct file_store *file, struct kvg_store_get *gets,
         if (gets[i].range_count > 0)
             remember_touch(file, found[i].place);
     }
-    file_end_read(file);
+    kvi_file_end_read(file);
     return KVG_OK;
 }
 
@@ -93,31 +93,31 @@ static bool drop_damaged(struct file_store *file, const struct file_found *found
     uint32_t slot;
     bool same;
 
-    if (file_begin_commit(file, NULL) != KVG_OK)
+    if (kvi_file_begin_commit(file, NULL) != KVG_OK)
         return true;
     same = found->part < file->catalog.part_used &&
            file->catalog.parts[found->part].key != NULL &&
            file->catalog.parts[found->part].serial == found->serial;
-    segment = file_segment(file, PLACE_SEGMENT(found->place));
-    if (same && file_segment_fd(file, segment, 0) == -ENOENT) {
+    segment = kvi_file_segment(file, PLACE_SEGMENT(found->place));
+    if (same && kvi_file_segment_fd(file, segment, 0) == -ENOENT) {
         places = kvi_alloc_array_raw(file->alloc, segment->slot_count, sizeof(*places));
         for (slot = 0; places != NULL && slot < segment->slot_count; slot++) {
             if (file_bit(segment->live, slot))
                 places[count++] = PLACE(segment->id, slot);
         }
-        file_log(file, KVG_LOG_ERROR, "%s: segment %08x is gone, with %zu objects",
+        kvi_file_log(file, KVG_LOG_ERROR, "%s: segment %08x is gone, with %zu objects",
             file->dir, (unsigned)segment->id, count);
         slot = segment->slot_count;
         if (places != NULL)
-            (void)file_drop(file, KVG_STORE_LOST, places, count, NULL);
+            (void)kvi_file_drop(file, KVG_STORE_LOST, places, count, NULL);
         /* Its slots are to be used again: make it anew. */
-        (void)file_segment_fd(
-            file, file_segment(file, PLACE_SEGMENT(found->place)), true);
+        (void)kvi_file_segment_fd(
+            file, kvi_file_segment(file, PLACE_SEGMENT(found->place)), true);
         kvi_release_array(file->alloc, places, slot, sizeof(*places));
     } else if (same) {
-        (void)file_drop(file, KVG_STORE_LOST, &found->place, 1, NULL);
+        (void)kvi_file_drop(file, KVG_STORE_LOST, &found->place, 1, NULL);
     }
-    file_end_commit(file);
+    kvi_file_end_commit(file);
     return same;
 }
 
@@ -134,7 +134,7 @@ static void get_one(
             get->result = KVG_EINVAL;
             return;
         }
-        err = file_read_part(file, found, get->ranges, get->range_count);
+        err = kvi_file_read_part(file, found, get->ranges, get->range_count);
         if (err != KVG_ECHECKSUM) {
             get->result = err;
             return;
@@ -189,7 +189,7 @@ static kvg_err file_remove(void *self, const struct kvg_str *keys, size_t key_co
 
     if (places == NULL)
         return kvi_fail(error, KVG_ENOMEM, "store.file", "out of memory");
-    err = file_begin_commit(file, error);
+    err = kvi_file_begin_commit(file, error);
     for (i = 0; i < key_count && err == KVG_OK; i++) {
         uint32_t part = kvi_catalog_find(&file->catalog, keys[i]);
         size_t k = 0;
@@ -206,12 +206,12 @@ static kvg_err file_remove(void *self, const struct kvg_str *keys, size_t key_co
         places[count++] = file->catalog.parts[part].place;
     }
     if (err == KVG_OK) {
-        err = file_drop(file, KVG_STORE_REMOVED, places, count, error);
+        err = kvi_file_drop(file, KVG_STORE_REMOVED, places, count, error);
         if (err == KVG_OK && count > 0 && file->sync == FILE_SYNC_EACH)
             code = file->io->sync(file->io->context, file->journal.fd);
         if (code < 0)
-            err = file_failed(file, "syncing", "journal", code, error);
-        file_end_commit(file);
+            err = kvi_file_failed(file, "syncing", "journal", code, error);
+        kvi_file_end_commit(file);
     }
     for (i = 0; i < key_count && err != KVG_OK; i++)
         results[i] = err;
@@ -223,23 +223,23 @@ static kvg_err file_clear(void *self, struct kvg_error *error)
 {
     struct file_store *file = self;
     struct file_records records;
-    kvg_err err = file_begin_commit(file, error);
+    kvg_err err = kvi_file_begin_commit(file, error);
 
     if (err != KVG_OK)
         return err;
-    file_records_init(&records, file->alloc);
-    file_record_begin(&records, RECORD_CLEAR);
-    file_record_u32(&records, 0);
-    file_record_u32(&records, 0);
-    file_record_u64(&records, kvi_mix64(file->epoch + 1) | 1);
-    file_record_end(&records);
-    err = file_append(file, &records, error);
-    file_records_fini(&records);
+    kvi_file_records_init(&records, file->alloc);
+    kvi_file_record_begin(&records, RECORD_CLEAR);
+    kvi_file_record_u32(&records, 0);
+    kvi_file_record_u32(&records, 0);
+    kvi_file_record_u64(&records, kvi_mix64(file->epoch + 1) | 1);
+    kvi_file_record_end(&records);
+    err = kvi_file_append(file, &records, error);
+    kvi_file_records_fini(&records);
     if (err == KVG_OK)
-        err = file_sync_all(file, error);
+        err = kvi_file_sync_all(file, error);
     if (err == KVG_OK)
-        (void)file_punch(file, UINT64_MAX, NULL); /* If the file system can. */
-    file_end_commit(file);
+        (void)kvi_file_punch(file, UINT64_MAX, NULL); /* If the file system can. */
+    kvi_file_end_commit(file);
     return err;
 }
 
@@ -253,7 +253,7 @@ static kvg_err file_list(void *self, struct kvg_store_cursor *cursor, size_t ite
     struct file_store *file = self;
     struct kvi_catalog *catalog = &file->catalog;
     bool more = true;
-    kvg_err err = file_begin_read(file, error);
+    kvg_err err = kvi_file_begin_read(file, error);
 
     if (err != KVG_OK)
         return err;
@@ -283,7 +283,7 @@ static kvg_err file_list(void *self, struct kvg_store_cursor *cursor, size_t ite
         more = visit(context, &item);
     }
     cursor->done = cursor->words[0] >= catalog->part_used;
-    file_end_read(file);
+    kvi_file_end_read(file);
     return KVG_OK;
 }
 
@@ -296,20 +296,20 @@ static kvg_err file_flush(void *self, struct kvg_error *error)
 
     if (file->read_only)
         return KVG_OK;
-    err = file_begin_commit(file, error);
+    err = kvi_file_begin_commit(file, error);
     if (err != KVG_OK)
         return err;
-    err = file_sync_all(file, error);
-    file_end_commit(file);
+    err = kvi_file_sync_all(file, error);
+    kvi_file_end_commit(file);
     return err;
 }
 
 static kvg_err file_poll(void *self, struct kvg_error *error)
 {
-    kvg_err err = file_begin_read(self, error);
+    kvg_err err = kvi_file_begin_read(self, error);
 
     if (err == KVG_OK)
-        file_end_read(self);
+        kvi_file_end_read(self);
     return err;
 }
 
@@ -359,7 +359,7 @@ static void check_part(
 {
     checking->report->objects++;
     checking->report->bytes += found->bytes;
-    if (file_verify_part(checking->file, found) != KVG_ECHECKSUM)
+    if (kvi_file_verify_part(checking->file, found) != KVG_ECHECKSUM)
         return;
     /* It may have gone while it was read. */
     if (checking->repair) {
@@ -389,7 +389,7 @@ static kvg_err file_check(void *self, bool repair,
         struct file_found found = {0};
         char key[KVG_STORE_KEY_MAX + 1];
 
-        err = file_begin_read(file, error);
+        err = kvi_file_begin_read(file, error);
         if (err != KVG_OK)
             break;
         while (next < file->catalog.part_used && file->catalog.parts[next].key == NULL)
@@ -400,13 +400,13 @@ static kvg_err file_check(void *self, bool repair,
                 file->catalog.parts[next].key_bytes + 1);
             copy_found(file, next++, &found);
         }
-        file_end_read(file);
+        kvi_file_end_read(file);
         if (more)
             check_part(&checking, &found, key);
     }
     pthread_rwlock_rdlock(&file->index);
     out->bytes_unused = file->backed_bytes - file->catalog.bytes;
-    broken = file_check_index(file);
+    broken = kvi_file_check_index(file);
     pthread_rwlock_unlock(&file->index);
     if (err == KVG_OK && broken != 0)
         return kvi_fail_range(error, "store.file.invariant", broken, 0, 0);
@@ -418,7 +418,7 @@ static kvg_err file_open(const struct kvg_store_url *url,
     struct kvg_error *error)
 {
     struct file_store *file;
-    kvg_err err = file_open_io(url, options, &file_io_system, &file, error);
+    kvg_err err = kvi_file_open_io(url, options, &kvi_file_io_system, &file, error);
 
     (void)flags_out;
     *out = file;
@@ -440,9 +440,9 @@ const struct kvg_store_backend kvi_store_file = {
         "several processes",
     .parameters = PARAMETERS,
     .open = file_open,
-    .close = file_close,
+    .close = kvi_file_close,
     .exists = file_exists,
-    .put = file_put,
+    .put = kvi_file_put,
     .get = file_get,
     .remove = file_remove,
     .clear = file_clear,

@@ -145,15 +145,15 @@ struct file_records {
     bool failed;
 };
 
-void file_records_init(struct file_records *records, const struct kvg_alloc *alloc);
-void file_records_fini(struct file_records *records);
-void file_record_begin(struct file_records *records, enum file_kind kind);
-void file_record_u32(struct file_records *records, uint32_t value);
-void file_record_u64(struct file_records *records, uint64_t value);
-void file_record_str(struct file_records *records, struct kvg_str text);
-void file_record_end(struct file_records *records);
+void kvi_file_records_init(struct file_records *records, const struct kvg_alloc *alloc);
+void kvi_file_records_fini(struct file_records *records);
+void kvi_file_record_begin(struct file_records *records, enum file_kind kind);
+void kvi_file_record_u32(struct file_records *records, uint32_t value);
+void kvi_file_record_u64(struct file_records *records, uint64_t value);
+void kvi_file_record_str(struct file_records *records, struct kvg_str text);
+void kvi_file_record_end(struct file_records *records);
 /* Gives every record its checksum, for a journal's generation and the offset of the first. */
-void file_records_seal(
+void kvi_file_records_seal(
     struct file_records *records, uint64_t generation, uint64_t offset);
 
 /* A record being read.  `failed` sticks; what is read then is 0 or empty. */
@@ -167,15 +167,15 @@ struct file_reader {
 
 /* The record at the beginning of `data`; the bytes it takes, or 0 if there is no whole
  * and sound one (with *more_out: and more bytes could make it one). */
-size_t file_record_read(const uint8_t *data, size_t bytes, uint64_t generation,
+size_t kvi_file_record_read(const uint8_t *data, size_t bytes, uint64_t generation,
     uint64_t offset, struct file_reader *reader, bool *more_out);
-uint32_t file_read_u32(struct file_reader *reader);
-uint64_t file_read_u64(struct file_reader *reader);
-struct kvg_str file_read_str(struct file_reader *reader);
+uint32_t kvi_file_read_u32(struct file_reader *reader);
+uint64_t kvi_file_read_u64(struct file_reader *reader);
+struct kvg_str kvi_file_read_str(struct file_reader *reader);
 
-void file_header_make(uint8_t header[JOURNAL_HEADER_BYTES],
+void kvi_file_header_make(uint8_t header[JOURNAL_HEADER_BYTES],
     const struct file_journal *journal, uint64_t epoch, uint64_t sequence);
-kvg_err file_header_read(const uint8_t header[JOURNAL_HEADER_BYTES],
+kvg_err kvi_file_header_read(const uint8_t header[JOURNAL_HEADER_BYTES],
     struct file_journal *journal, uint64_t *epoch, uint64_t *sequence,
     struct kvg_error *error);
 
@@ -183,11 +183,12 @@ kvg_err file_header_read(const uint8_t header[JOURNAL_HEADER_BYTES],
 
 /* Takes in one record, with index held for writing.  KVG_ENOMEM changes nothing; KVG_EFORMAT: it
  * makes no sense. */
-kvg_err file_apply(struct file_store *file, struct file_reader *reader, uint64_t offset);
+kvg_err kvi_file_apply(
+    struct file_store *file, struct file_reader *reader, uint64_t offset);
 
 /* The segment of an id, or NULL. */
-struct file_segment *file_segment(const struct file_store *file, uint32_t id);
-void file_segments_free(struct file_store *file);
+struct file_segment *kvi_file_segment(const struct file_store *file, uint32_t id);
+void kvi_file_segments_free(struct file_store *file);
 
 static inline bool file_bit(const uint64_t *bits, uint32_t at)
 {
@@ -204,48 +205,48 @@ static inline void file_bit_set(uint64_t *bits, uint32_t at, bool on)
 /* ---- The journal (file_journal.c) ---------------------------------------------------------- */
 
 /* Takes in what is new, and returns with index held for reading. */
-kvg_err file_begin_read(struct file_store *file, struct kvg_error *error);
-void file_end_read(struct file_store *file);
+kvg_err kvi_file_begin_read(struct file_store *file, struct kvg_error *error);
+void kvi_file_end_read(struct file_store *file);
 
 /* The commit lock, here and in other processes, with everything taken in. */
-kvg_err file_begin_commit(struct file_store *file, struct kvg_error *error);
-void file_end_commit(struct file_store *file);
+kvg_err kvi_file_begin_commit(struct file_store *file, struct kvg_error *error);
+void kvi_file_end_commit(struct file_store *file);
 
 /* Appends records and takes them in, with the commit lock. */
-kvg_err file_append(
+kvg_err kvi_file_append(
     struct file_store *file, struct file_records *records, struct kvg_error *error);
 
 /* Syncs data and journal, and says so in it, with the commit lock. */
-kvg_err file_sync_all(struct file_store *file, struct kvg_error *error);
+kvg_err kvi_file_sync_all(struct file_store *file, struct kvg_error *error);
 
 /* Writes the journal anew if it has grown too long, with the commit lock. */
-kvg_err file_compact(struct file_store *file, bool always, struct kvg_error *error);
+kvg_err kvi_file_compact(struct file_store *file, bool always, struct kvg_error *error);
 
 /* Opening: reads the journal from its beginning, with the commit lock unless read_only. */
-kvg_err file_journal_open(struct file_store *file, struct kvg_error *error);
-kvg_err file_journal_create(
+kvg_err kvi_file_journal_open(struct file_store *file, struct kvg_error *error);
+kvg_err kvi_file_journal_create(
     struct file_store *file, uint64_t epoch, struct kvg_error *error);
 
 /* ---- Space (file_space.c) ------------------------------------------------------------------ */
 
 /* The bytes of a slot for a part of so many bytes. */
-uint32_t file_slot_bytes(uint64_t bytes);
+uint32_t kvi_file_slot_bytes(uint64_t bytes);
 
 /* Finds and reserves a slot, evicting for it, with the commit lock.  KVG_ENOSPACE. */
-kvg_err file_take_slot(
+kvg_err kvi_file_take_slot(
     struct file_store *file, uint64_t bytes, uint64_t *place, struct kvg_error *error);
 
 /* Lets go of a reserved slot, with the commit lock. */
-void file_release_slot(struct file_store *file, uint64_t place);
+void kvi_file_release_slot(struct file_store *file, uint64_t place);
 
 /* Evicts groups of at least so many bytes, with the commit lock; KVG_ENOSPACE if there is none. */
-kvg_err file_evict(struct file_store *file, uint64_t bytes, struct kvg_error *error);
+kvg_err kvi_file_evict(struct file_store *file, uint64_t bytes, struct kvg_error *error);
 
 /* Gives the space of free slots back to the file system, at least so many bytes if there are. */
-kvg_err file_punch(struct file_store *file, uint64_t bytes, struct kvg_error *error);
+kvg_err kvi_file_punch(struct file_store *file, uint64_t bytes, struct kvg_error *error);
 
 /* Drops places, with the commit lock. */
-kvg_err file_drop(struct file_store *file, enum kvg_store_change_kind why,
+kvg_err kvi_file_drop(struct file_store *file, enum kvg_store_change_kind why,
     const uint64_t *places, size_t count, struct kvg_error *error);
 
 /* ---- Data (file_data.c) -------------------------------------------------------------------- */
@@ -261,49 +262,49 @@ struct file_found {
 };
 
 /* Writes a part to its slot; *check becomes what the index needs.  A negative errno. */
-int file_write_part(struct file_store *file, uint64_t place,
+int kvi_file_write_part(struct file_store *file, uint64_t place,
     const struct kvg_store_part *part, uint64_t *check);
 
 /* Reads ranges of a part and verifies what they touch.  KVG_ECHECKSUM for whatever is wrong with
  * the bytes, a missing segment and a short one included. */
-kvg_err file_read_part(struct file_store *file, const struct file_found *found,
+kvg_err kvi_file_read_part(struct file_store *file, const struct file_found *found,
     const struct kvg_store_range *ranges, size_t range_count);
 
 /* Reads and verifies all of a part. */
-kvg_err file_verify_part(struct file_store *file, const struct file_found *found);
+kvg_err kvi_file_verify_part(struct file_store *file, const struct file_found *found);
 
 /* Opens a segment's file, if it is not open yet, with flags of file_io.h; a negative errno. */
-int file_segment_fd(
+int kvi_file_segment_fd(
     struct file_store *file, struct file_segment *segment, unsigned flags);
 
 /* Fills *error for a failed system call. */
-kvg_err file_failed(struct file_store *file, const char *what, const char *name,
+kvg_err kvi_file_failed(struct file_store *file, const char *what, const char *name,
     int negative_errno, struct kvg_error *error);
 
-void file_log(struct file_store *file, enum kvg_level level, const char *format, ...)
+void kvi_file_log(struct file_store *file, enum kvg_level level, const char *format, ...)
     KVG_PRINTF(3, 4);
 
 /* "DIR/NAME". */
 #define FILE_PATH_MAX 1024
-const char *file_path(
+const char *kvi_file_path(
     const struct file_store *file, const char *name, char out[FILE_PATH_MAX]);
-const char *file_segment_path(
+const char *kvi_file_segment_path(
     const struct file_store *file, uint32_t id, char out[FILE_PATH_MAX]);
 
 /* ---- Life (file_open.c, file.c) ------------------------------------------------------------ */
 
 /* Opens with another I/O table than the system's: for tests. */
-kvg_err file_open_io(const struct kvg_store_url *url,
+kvg_err kvi_file_open_io(const struct kvg_store_url *url,
     const struct kvg_store_options *options, const struct file_io *io,
     struct file_store **out, struct kvg_error *error);
-void file_close(void *self);
+void kvi_file_close(void *self);
 
 /* put of the backend's table (file_put.c). */
-kvg_err file_put(void *self, struct kvg_store_group *groups, size_t group_count,
+kvg_err kvi_file_put(void *self, struct kvg_store_group *groups, size_t group_count,
     struct kvg_error *error);
 
 /* The number of the first broken invariant of the index (file_apply.c); 0: none. */
-unsigned file_check_index(const struct file_store *file);
+unsigned kvi_file_check_index(const struct file_store *file);
 
 extern const struct kvg_store_backend kvi_store_file;
 

@@ -13,7 +13,7 @@
  * and, when free, in quarantine until its DROP is surely on disk: before that a crash of the
  * machine could bring the old part back, and its bytes must still be there.
  *
- * Invariants, checked by file_check_index():
+ * Invariants, checked by kvi_file_check_index():
  *
  *     F1  The catalog's own (catalog.c).
  *     F2  A slot is live if and only if a part of the catalog has it as its place.
@@ -27,14 +27,14 @@
 
 #include <unistd.h>
 
-struct file_segment *file_segment(const struct file_store *file, uint32_t id)
+struct file_segment *kvi_file_segment(const struct file_store *file, uint32_t id)
 {
     return id < file->segment_count ? file->segments[id] : NULL;
 }
 
 static struct file_segment *segment_of(const struct file_store *file, uint64_t place)
 {
-    struct file_segment *segment = file_segment(file, PLACE_SEGMENT(place));
+    struct file_segment *segment = kvi_file_segment(file, PLACE_SEGMENT(place));
 
     return segment != NULL && PLACE_SLOT(place) < segment->slot_count ? segment : NULL;
 }
@@ -58,7 +58,7 @@ static void segment_free(struct file_store *file, struct file_segment *segment)
     KVI_FREE(file->alloc, segment);
 }
 
-void file_segments_free(struct file_store *file)
+void kvi_file_segments_free(struct file_store *file)
 {
     uint32_t i;
 
@@ -112,13 +112,13 @@ static kvg_err segment_new(
 
 static kvg_err apply_segment(struct file_store *file, struct file_reader *reader)
 {
-    uint32_t id = file_read_u32(reader);
-    uint32_t slot_bytes = file_read_u32(reader);
-    uint32_t slot_count = file_read_u32(reader);
+    uint32_t id = kvi_file_read_u32(reader);
+    uint32_t slot_bytes = kvi_file_read_u32(reader);
+    uint32_t slot_count = kvi_file_read_u32(reader);
 
     if (reader->failed || id >= UINT32_C(1) << 24 || slot_bytes < BLOCK_BYTES ||
         slot_count == 0 || slot_count > SEGMENT_SLOTS_MAX ||
-        file_segment(file, id) != NULL)
+        kvi_file_segment(file, id) != NULL)
         return KVG_EFORMAT;
     return segment_new(file, id, slot_bytes, slot_count);
 }
@@ -201,10 +201,10 @@ static struct put_part read_part(struct file_reader *reader)
 {
     struct put_part part;
 
-    part.place = file_read_u64(reader);
-    part.bytes = file_read_u64(reader);
-    part.check = file_read_u64(reader);
-    part.key = file_read_str(reader);
+    part.place = kvi_file_read_u64(reader);
+    part.bytes = kvi_file_read_u64(reader);
+    part.check = kvi_file_read_u64(reader);
+    part.key = kvi_file_read_str(reader);
     return part;
 }
 
@@ -222,7 +222,7 @@ static bool put_makes_sense(
         struct file_segment *segment = segment_of(file, part.place);
 
         if (reader.failed || part.key.data == NULL || segment == NULL ||
-            part.bytes == 0 || file_slot_bytes(part.bytes) != segment->slot_bytes ||
+            part.bytes == 0 || kvi_file_slot_bytes(part.bytes) != segment->slot_bytes ||
             file_bit(segment->live, PLACE_SLOT(part.place)) ||
             kvi_catalog_find(&file->catalog, part.key) != KVI_NONE)
             return false;
@@ -286,12 +286,12 @@ static kvg_err apply_put(
     uint32_t i;
     kvg_err err = KVG_OK;
 
-    put.flags = file_read_u32(reader);
-    put.part_count = file_read_u32(reader);
-    put.tick = file_read_u64(reader);
-    put.id = file_read_str(reader);
-    put.previous = file_read_str(reader);
-    put.join = file_read_str(reader);
+    put.flags = kvi_file_read_u32(reader);
+    put.part_count = kvi_file_read_u32(reader);
+    put.tick = kvi_file_read_u64(reader);
+    put.id = kvi_file_read_str(reader);
+    put.previous = kvi_file_read_str(reader);
+    put.join = kvi_file_read_str(reader);
     if (!put_makes_sense(file, *reader, &put))
         return KVG_EFORMAT;
     if (put.join.data != NULL)
@@ -331,11 +331,12 @@ static kvg_err apply_put(
 static kvg_err apply_drop(
     struct file_store *file, struct file_reader *reader, uint64_t offset)
 {
-    enum kvg_store_change_kind why = (enum kvg_store_change_kind)file_read_u32(reader);
-    uint32_t count = file_read_u32(reader);
+    enum kvg_store_change_kind why =
+        (enum kvg_store_change_kind)kvi_file_read_u32(reader);
+    uint32_t count = kvi_file_read_u32(reader);
 
     for (; count > 0 && !reader->failed; count--) {
-        uint64_t place = file_read_u64(reader);
+        uint64_t place = kvi_file_read_u64(reader);
         struct file_segment *segment = segment_of(file, place);
         uint32_t slot = PLACE_SLOT(place);
         uint64_t bytes;
@@ -367,12 +368,12 @@ static kvg_err apply_drop(
 /* TOUCH, PUNCH and BACKED: lists of places. */
 static kvg_err apply_places(struct file_store *file, struct file_reader *reader)
 {
-    uint32_t count = file_read_u32(reader);
+    uint32_t count = kvi_file_read_u32(reader);
     uint64_t tick = kvi_catalog_ticks(&file->catalog, count);
 
-    (void)file_read_u32(reader);
+    (void)kvi_file_read_u32(reader);
     for (; count > 0 && !reader->failed; count--, tick--) {
-        uint64_t place = file_read_u64(reader);
+        uint64_t place = kvi_file_read_u64(reader);
         struct file_segment *segment = segment_of(file, place);
         uint32_t slot = PLACE_SLOT(place);
         bool live;
@@ -417,12 +418,12 @@ static void apply_synced(struct file_store *file, uint64_t covered)
 
 static kvg_err apply_clear(struct file_store *file, struct file_reader *reader)
 {
-    uint32_t keep = file_read_u32(reader);
+    uint32_t keep = kvi_file_read_u32(reader);
     uint64_t epoch;
     uint32_t i;
 
-    (void)file_read_u32(reader);
-    epoch = file_read_u64(reader);
+    (void)kvi_file_read_u32(reader);
+    epoch = kvi_file_read_u64(reader);
     if (reader->failed)
         return KVG_EFORMAT;
     file->epoch = epoch;
@@ -460,7 +461,7 @@ static kvg_err apply_clear(struct file_store *file, struct file_reader *reader)
 
 static kvg_err apply_boot(struct file_store *file, struct file_reader *reader)
 {
-    struct kvg_str boot = file_read_str(reader);
+    struct kvg_str boot = kvi_file_read_str(reader);
 
     if (reader->failed || boot.bytes >= sizeof(file->boot))
         return KVG_EFORMAT;
@@ -470,7 +471,8 @@ static kvg_err apply_boot(struct file_store *file, struct file_reader *reader)
     return KVG_OK;
 }
 
-kvg_err file_apply(struct file_store *file, struct file_reader *reader, uint64_t offset)
+kvg_err kvi_file_apply(
+    struct file_store *file, struct file_reader *reader, uint64_t offset)
 {
     switch (reader->kind) {
     case RECORD_PUT:
@@ -484,7 +486,7 @@ kvg_err file_apply(struct file_store *file, struct file_reader *reader, uint64_t
     case RECORD_SEGMENT:
         return apply_segment(file, reader);
     case RECORD_SYNCED:
-        apply_synced(file, file_read_u64(reader));
+        apply_synced(file, kvi_file_read_u64(reader));
         return reader->failed ? KVG_EFORMAT : KVG_OK;
     case RECORD_BOOT:
         return apply_boot(file, reader);
@@ -529,7 +531,7 @@ static unsigned check_segment(
                : 4;
 }
 
-unsigned file_check_index(const struct file_store *file)
+unsigned kvi_file_check_index(const struct file_store *file)
 {
     uint64_t backed_bytes = 0;
     uint64_t quarantine = 0;

@@ -26,30 +26,32 @@ static void snapshot_group(
     uint32_t part = group->first_part;
     uint32_t i;
 
-    file_record_begin(records, RECORD_PUT);
-    file_record_u32(records, PUT_SNAPSHOT);
-    file_record_u32(records, group->part_count);
-    file_record_u64(records, atomic_load_explicit(&group->tick, memory_order_relaxed));
-    file_record_str(records, (struct kvg_str){group->id, group->id_bytes});
+    kvi_file_record_begin(records, RECORD_PUT);
+    kvi_file_record_u32(records, PUT_SNAPSHOT);
+    kvi_file_record_u32(records, group->part_count);
+    kvi_file_record_u64(
+        records, atomic_load_explicit(&group->tick, memory_order_relaxed));
+    kvi_file_record_str(records, (struct kvg_str){group->id, group->id_bytes});
     if (group->parent != KVI_NONE &&
         catalog->groups[group->parent].serial == group->parent_serial) {
         const struct kvi_catalog_part *previous =
             &catalog->parts[catalog->groups[group->parent].first_part];
 
-        file_record_str(records, (struct kvg_str){previous->key, previous->key_bytes});
+        kvi_file_record_str(
+            records, (struct kvg_str){previous->key, previous->key_bytes});
     } else {
-        file_record_str(records, (struct kvg_str){NULL, 0});
+        kvi_file_record_str(records, (struct kvg_str){NULL, 0});
     }
-    file_record_str(records, (struct kvg_str){NULL, 0});
+    kvi_file_record_str(records, (struct kvg_str){NULL, 0});
     for (i = 0; i < group->part_count; i++, part = catalog->parts[part].next) {
         const struct kvi_catalog_part *object = &catalog->parts[part];
 
-        file_record_u64(records, object->place);
-        file_record_u64(records, object->bytes);
-        file_record_u64(records, object->check);
-        file_record_str(records, (struct kvg_str){object->key, object->key_bytes});
+        kvi_file_record_u64(records, object->place);
+        kvi_file_record_u64(records, object->bytes);
+        kvi_file_record_u64(records, object->check);
+        kvi_file_record_str(records, (struct kvg_str){object->key, object->key_bytes});
     }
-    file_record_end(records);
+    kvi_file_record_end(records);
 }
 
 static void snapshot_backed(
@@ -59,14 +61,14 @@ static void snapshot_backed(
 
     if (segment->backed_count == segment->live_count)
         return;
-    file_record_begin(records, RECORD_BACKED);
-    file_record_u32(records, segment->backed_count - segment->live_count);
-    file_record_u32(records, 0);
+    kvi_file_record_begin(records, RECORD_BACKED);
+    kvi_file_record_u32(records, segment->backed_count - segment->live_count);
+    kvi_file_record_u32(records, 0);
     for (slot = 0; slot < segment->slot_count; slot++) {
         if (file_bit(segment->backed, slot) && !file_bit(segment->live, slot))
-            file_record_u64(records, PLACE(segment->id, slot));
+            kvi_file_record_u64(records, PLACE(segment->id, slot));
     }
-    file_record_end(records);
+    kvi_file_record_end(records);
 }
 
 /* A group after the one it names as its previous page, so that it is found when read back. */
@@ -96,20 +98,20 @@ static bool make_snapshot(struct file_store *file, struct file_records *records)
 
     if (written == NULL)
         return false;
-    file_record_begin(records, RECORD_BOOT);
-    file_record_str(records, kvi_str(file->boot));
-    file_record_end(records);
+    kvi_file_record_begin(records, RECORD_BOOT);
+    kvi_file_record_str(records, kvi_str(file->boot));
+    kvi_file_record_end(records);
     for (i = 0; i < file->segment_count; i++) {
         const struct file_segment *segment = file->segments[i];
 
         if (segment == NULL)
             continue;
-        file_record_begin(records, RECORD_SEGMENT);
-        file_record_u32(records, segment->id);
-        file_record_u32(records, segment->slot_bytes);
-        file_record_u32(records, segment->slot_count);
-        file_record_u32(records, 0);
-        file_record_end(records);
+        kvi_file_record_begin(records, RECORD_SEGMENT);
+        kvi_file_record_u32(records, segment->id);
+        kvi_file_record_u32(records, segment->slot_bytes);
+        kvi_file_record_u32(records, segment->slot_count);
+        kvi_file_record_u32(records, 0);
+        kvi_file_record_end(records);
         snapshot_backed(records, segment);
     }
     for (i = 0; i < file->catalog.group_used; i++) {
@@ -132,27 +134,27 @@ static kvg_err replace(struct file_store *file, struct file_journal *next, uint6
     ssize_t code;
 
     next->snapshot_bytes = JOURNAL_HEADER_BYTES + records->bytes;
-    file_header_make(header, next, epoch, sequence);
-    file_records_seal(records, next->generation, JOURNAL_HEADER_BYTES);
-    next->fd = io->open(io->context, file_path(file, "journal.new", from),
+    kvi_file_header_make(header, next, epoch, sequence);
+    kvi_file_records_seal(records, next->generation, JOURNAL_HEADER_BYTES);
+    next->fd = io->open(io->context, kvi_file_path(file, "journal.new", from),
         FILE_IO_CREATE | FILE_IO_TRUNCATE);
     if (next->fd < 0)
-        return file_failed(file, "making", "journal.new", next->fd, error);
+        return kvi_file_failed(file, "making", "journal.new", next->fd, error);
     code = io->writev(io->context, next->fd, vector, 2, 0);
     code = code == (ssize_t)next->snapshot_bytes ? 0 : code < 0 ? code : -ENOSPC;
     if (code == 0)
         code = io->sync(io->context, next->fd);
     if (code == 0)
-        code = io->rename(io->context, from, file_path(file, "journal", to));
+        code = io->rename(io->context, from, kvi_file_path(file, "journal", to));
     if (code == 0)
         code = io->sync_dir(io->context, file->dir);
     if (code == 0)
         return KVG_OK;
     io->close(io->context, next->fd);
-    return file_failed(file, "writing", "journal.new", (int)code, error);
+    return kvi_file_failed(file, "writing", "journal.new", (int)code, error);
 }
 
-kvg_err file_compact(struct file_store *file, bool always, struct kvg_error *error)
+kvg_err kvi_file_compact(struct file_store *file, bool always, struct kvg_error *error)
 {
     struct file_journal next = {.generation = file->journal.generation + 1};
     struct file_records records;
@@ -162,16 +164,16 @@ kvg_err file_compact(struct file_store *file, bool always, struct kvg_error *err
     if (!always && file->journal.applied - file->journal.snapshot_bytes <
                        COMPACT_SLACK_BYTES + file->journal.snapshot_bytes)
         return KVG_OK;
-    err =
-        file_sync_all(file, error); /* Under any policy: a snapshot is never in doubt. */
+    err = kvi_file_sync_all(
+        file, error); /* Under any policy: a snapshot is never in doubt. */
     if (err != KVG_OK)
         return err;
-    file_records_init(&records, file->alloc);
+    kvi_file_records_init(&records, file->alloc);
     if (!make_snapshot(file, &records))
         err = kvi_fail(error, KVG_ENOMEM, "store.file", "no memory for a snapshot");
     if (err == KVG_OK)
         err = replace(file, &next, file->epoch, file->sequence, &records, error);
-    file_records_fini(&records);
+    kvi_file_records_fini(&records);
     if (err != KVG_OK)
         return err;
     pthread_rwlock_wrlock(&file->index);
@@ -186,20 +188,20 @@ kvg_err file_compact(struct file_store *file, bool always, struct kvg_error *err
     return KVG_OK;
 }
 
-kvg_err file_journal_create(
+kvg_err kvi_file_journal_create(
     struct file_store *file, uint64_t epoch, struct kvg_error *error)
 {
     struct file_journal next = {.generation = 1};
     struct file_records records;
     kvg_err err;
 
-    file_records_init(&records, file->alloc);
-    file_record_begin(&records, RECORD_BOOT);
-    file_record_str(&records, kvi_str(file->boot));
-    file_record_end(&records);
+    kvi_file_records_init(&records, file->alloc);
+    kvi_file_record_begin(&records, RECORD_BOOT);
+    kvi_file_record_str(&records, kvi_str(file->boot));
+    kvi_file_record_end(&records);
     err = records.failed ? kvi_fail(error, KVG_ENOMEM, "store.file", "out of memory")
                          : replace(file, &next, epoch, 0, &records, error);
-    file_records_fini(&records);
+    kvi_file_records_fini(&records);
     if (err == KVG_OK)
         file->io->close(file->io->context, next.fd);
     return err;

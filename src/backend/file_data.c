@@ -21,7 +21,8 @@
 
 #include <errno.h>
 
-int file_segment_fd(struct file_store *file, struct file_segment *segment, unsigned flags)
+int kvi_file_segment_fd(
+    struct file_store *file, struct file_segment *segment, unsigned flags)
 {
     int fd = atomic_load_explicit(&segment->fd, memory_order_acquire);
     char path[FILE_PATH_MAX];
@@ -31,7 +32,8 @@ int file_segment_fd(struct file_store *file, struct file_segment *segment, unsig
     pthread_mutex_lock(&file->fds);
     fd = atomic_load_explicit(&segment->fd, memory_order_relaxed);
     if (fd < 0) {
-        fd = file->io->open(file->io->context, file_segment_path(file, segment->id, path),
+        fd = file->io->open(file->io->context,
+            kvi_file_segment_path(file, segment->id, path),
             file->read_only ? FILE_IO_READ_ONLY : flags);
         if (fd >= 0)
             atomic_store_explicit(&segment->fd, fd, memory_order_release);
@@ -52,9 +54,9 @@ static int fd_of(struct file_store *file, uint64_t place, bool create)
     int fd = -ENOENT;
 
     pthread_rwlock_rdlock(&file->index);
-    segment = file_segment(file, PLACE_SEGMENT(place));
+    segment = kvi_file_segment(file, PLACE_SEGMENT(place));
     if (segment != NULL)
-        fd = file_segment_fd(file, segment, create ? FILE_IO_CREATE : 0);
+        fd = kvi_file_segment_fd(file, segment, create ? FILE_IO_CREATE : 0);
     pthread_rwlock_unlock(&file->index);
     return fd;
 }
@@ -101,7 +103,7 @@ static void chunk_sums(const struct kvg_store_part *part, uint64_t *sums)
         sums[chunk] = kvi_checksum_end(&state);
 }
 
-int file_write_part(struct file_store *file, uint64_t place,
+int kvi_file_write_part(struct file_store *file, uint64_t place,
     const struct kvg_store_part *part, uint64_t *check)
 {
     uint64_t bytes = 0;
@@ -131,7 +133,7 @@ int file_write_part(struct file_store *file, uint64_t place,
         vector[i].iov_len = chunks > 1 ? chunks * sizeof(*sums) : 0;
         *check = chunks > 1 ? kvi_checksum(sums, chunks * sizeof(*sums), 0) : sums[0];
         written = file->io->writev(file->io->context, fd, vector,
-            (int)part->piece_count + 1, slot_offset(place, file_slot_bytes(bytes)));
+            (int)part->piece_count + 1, slot_offset(place, kvi_file_slot_bytes(bytes)));
         if (written >= 0 && (uint64_t)written != bytes + vector[i].iov_len)
             written = -ENOSPC;
     }
@@ -359,7 +361,7 @@ static void read_end(struct read *read)
     kvi_release_array(read->file->alloc, read->bounce, CHUNK_BYTES, 1);
 }
 
-kvg_err file_read_part(struct file_store *file, const struct file_found *found,
+kvg_err kvi_file_read_part(struct file_store *file, const struct file_found *found,
     const struct kvg_store_range *ranges, size_t range_count)
 {
     struct read read;
@@ -377,7 +379,7 @@ kvg_err file_read_part(struct file_store *file, const struct file_found *found,
     return err;
 }
 
-kvg_err file_verify_part(struct file_store *file, const struct file_found *found)
+kvg_err kvi_file_verify_part(struct file_store *file, const struct file_found *found)
 {
     struct read read;
     kvg_err err = read_begin(&read, file, found);

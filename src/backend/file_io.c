@@ -207,7 +207,7 @@ static int io_boot_id(void *context, char out[64])
     return bytes <= 0 ? -EIO : 0;
 }
 
-const struct file_io file_io_system = {
+const struct file_io kvi_file_io_system = {
     .open = io_open,
     .close = io_close,
     .readv = io_readv,

@@ -53,6 +53,6 @@ struct file_io {
     void *context;
 };
 
-extern const struct file_io file_io_system;
+extern const struct file_io kvi_file_io_system;
 
 #endif

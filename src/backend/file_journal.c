@@ -84,7 +84,7 @@ static bool skip_hole(struct file_store *file, struct window *window)
     size_t at;
 
     for (at = window->at + 8; at + RECORD_HEADER_BYTES <= window->bytes; at += 8) {
-        if (file_record_read(window->data + at, window->bytes - at,
+        if (kvi_file_record_read(window->data + at, window->bytes - at,
                 file->journal.generation, file->journal.applied + (at - window->at),
                 &reader, &more) != 0)
             break;
@@ -110,11 +110,12 @@ static kvg_err take_in(
     if (window.data == NULL)
         return kvi_fail(error, KVG_ENOMEM, "store.file", "no memory for the journal");
     while (err == KVG_OK) {
-        size_t used = file_record_read(window.data + window.at, window.bytes - window.at,
-            file->journal.generation, file->journal.applied, &reader, &more);
+        size_t used =
+            kvi_file_record_read(window.data + window.at, window.bytes - window.at,
+                file->journal.generation, file->journal.applied, &reader, &more);
 
         if (used != 0) {
-            err = file_apply(file, &reader, file->journal.applied);
+            err = kvi_file_apply(file, &reader, file->journal.applied);
             if (err == KVG_EFORMAT && holes) {
                 file->bad_records++;
                 err = KVG_OK;
@@ -149,10 +150,10 @@ static kvg_err open_journal_file(
 {
     char path[FILE_PATH_MAX];
 
-    journal->fd = file->io->open(file->io->context, file_path(file, "journal", path),
+    journal->fd = file->io->open(file->io->context, kvi_file_path(file, "journal", path),
         file->read_only ? FILE_IO_READ_ONLY : 0);
     if (journal->fd < 0)
-        return file_failed(file, "opening", "journal", journal->fd, error);
+        return kvi_file_failed(file, "opening", "journal", journal->fd, error);
     return KVG_OK;
 }
 
@@ -164,10 +165,10 @@ static kvg_err read_header(struct file_store *file, struct file_journal *journal
     ssize_t got = file->io->readv(file->io->context, journal->fd, &vector, 1, 0);
 
     if (got < 0)
-        return file_failed(file, "reading", "journal", (int)got, error);
+        return kvi_file_failed(file, "reading", "journal", (int)got, error);
     if (got < (ssize_t)sizeof(header))
         return kvi_fail(error, KVG_EFORMAT, "store.file", "the journal has no header");
-    return file_header_read(header, journal, epoch, sequence, error);
+    return kvi_file_header_read(header, journal, epoch, sequence, error);
 }
 
 /* The journal was written anew by somebody: goes on behind its snapshot, if that is what is known
@@ -191,7 +192,7 @@ static kvg_err follow_rename(struct file_store *file, struct kvg_error *error)
     next.synced = next.snapshot_bytes;
     if (epoch != file->epoch || sequence != file->sequence) {
         kvi_catalog_clear(&file->catalog);
-        file_segments_free(file);
+        kvi_file_segments_free(file);
         file->generation++;
         file->epoch = epoch;
         file->sequence = sequence;
@@ -219,7 +220,7 @@ static kvg_err catch_up(struct file_store *file, struct kvg_error *error)
     while (true) {
         code = file->io->state(file->io->context, file->journal.fd, &state);
         if (code < 0)
-            return file_failed(file, "looking at", "journal", code, error);
+            return kvi_file_failed(file, "looking at", "journal", code, error);
         if (state.bytes > file->journal.applied) {
             err = take_in(file, false, &sound, error);
             if (err != KVG_OK)
@@ -233,7 +234,7 @@ static kvg_err catch_up(struct file_store *file, struct kvg_error *error)
     }
 }
 
-kvg_err file_begin_read(struct file_store *file, struct kvg_error *error)
+kvg_err kvi_file_begin_read(struct file_store *file, struct kvg_error *error)
 {
     struct file_io_state state;
     int code;
@@ -253,14 +254,14 @@ kvg_err file_begin_read(struct file_store *file, struct kvg_error *error)
     return KVG_OK;
 }
 
-void file_end_read(struct file_store *file)
+void kvi_file_end_read(struct file_store *file)
 {
     pthread_rwlock_unlock(&file->index);
 }
 
 /* ---- Appending ----------------------------------------------------------------------------- */
 
-kvg_err file_begin_commit(struct file_store *file, struct kvg_error *error)
+kvg_err kvi_file_begin_commit(struct file_store *file, struct kvg_error *error)
 {
     int code;
     kvg_err err;
@@ -269,17 +270,17 @@ kvg_err file_begin_commit(struct file_store *file, struct kvg_error *error)
     code = file->io->lock(file->io->context, file->lock_fd, LOCK_COMMIT, 1, true);
     if (code < 0) {
         pthread_mutex_unlock(&file->commit);
-        return file_failed(file, "locking", "lock", code, error);
+        return kvi_file_failed(file, "locking", "lock", code, error);
     }
     pthread_rwlock_wrlock(&file->index);
     err = catch_up(file, error);
     pthread_rwlock_unlock(&file->index);
     if (err != KVG_OK)
-        file_end_commit(file);
+        kvi_file_end_commit(file);
     return err;
 }
 
-void file_end_commit(struct file_store *file)
+void kvi_file_end_commit(struct file_store *file)
 {
     file->io->unlock(file->io->context, file->lock_fd, LOCK_COMMIT, 1);
     pthread_mutex_unlock(&file->commit);
@@ -309,7 +310,7 @@ static kvg_err cut_tail(struct file_store *file, struct kvg_error *error)
         code = file->io->truncate(file->io->context, file->journal.fd, end);
         file->journal.reserved = 0; /* That gave it back. */
     }
-    return code < 0 ? file_failed(file, "cutting", "journal", code, error) : KVG_OK;
+    return code < 0 ? kvi_file_failed(file, "cutting", "journal", code, error) : KVG_OK;
 }
 
 /* Keeps space ahead, so that there is room to write down an eviction when the disk is full. */
@@ -332,18 +333,18 @@ static kvg_err take_in_own(
         size_t at = (size_t)(file->journal.applied - begin);
         struct file_reader reader;
         bool more;
-        size_t used = file_record_read(records->data + at, records->bytes - at,
+        size_t used = kvi_file_record_read(records->data + at, records->bytes - at,
             file->journal.generation, file->journal.applied, &reader, &more);
 
         KVI_ASSERT(used != 0);
-        err = file_apply(file, &reader, file->journal.applied);
+        err = kvi_file_apply(file, &reader, file->journal.applied);
         if (err == KVG_OK)
             file->journal.applied += used;
     }
     return err;
 }
 
-kvg_err file_append(
+kvg_err kvi_file_append(
     struct file_store *file, struct file_records *records, struct kvg_error *error)
 {
     struct iovec vector = {records->data, records->bytes};
@@ -360,7 +361,7 @@ kvg_err file_append(
     if (err != KVG_OK)
         return err;
     reserve_ahead(file, end + records->bytes);
-    file_records_seal(records, file->journal.generation, end);
+    kvi_file_records_seal(records, file->journal.generation, end);
     written = file->io->writev(file->io->context, file->journal.fd, &vector, 1, end);
     if (written != (ssize_t)records->bytes) {
         /* Whole records among what was written may have been read by others: they count. */
@@ -368,7 +369,7 @@ kvg_err file_append(
         (void)take_in(file, false, &sound, NULL);
         pthread_rwlock_unlock(&file->index);
         (void)cut_tail(file, NULL);
-        return file_failed(
+        return kvi_file_failed(
             file, "writing", "journal", written < 0 ? (int)written : -ENOSPC, error);
     }
     pthread_rwlock_wrlock(&file->index);
@@ -391,18 +392,18 @@ static kvg_err sync_segments(struct file_store *file, struct kvg_error *error)
 
         if (segment == NULL || !segment->dirty)
             continue;
-        code = file_segment_fd(file, segment, 0);
+        code = kvi_file_segment_fd(file, segment, 0);
         if (code >= 0)
             code = file->io->sync(file->io->context, code);
         if (code == -ENOENT)
             continue; /* Somebody deleted it: its parts will be found lost. */
         if (code < 0)
-            return file_failed(file, "syncing", "segment", code, error);
+            return kvi_file_failed(file, "syncing", "segment", code, error);
     }
     return KVG_OK;
 }
 
-kvg_err file_sync_all(struct file_store *file, struct kvg_error *error)
+kvg_err kvi_file_sync_all(struct file_store *file, struct kvg_error *error)
 {
     struct file_records records;
     uint64_t covered = applied_end(file);
@@ -417,13 +418,13 @@ kvg_err file_sync_all(struct file_store *file, struct kvg_error *error)
         return err;
     code = file->io->sync(file->io->context, file->journal.fd);
     if (code < 0)
-        return file_failed(file, "syncing", "journal", code, error);
-    file_records_init(&records, file->alloc);
-    file_record_begin(&records, RECORD_SYNCED);
-    file_record_u64(&records, covered);
-    file_record_end(&records);
-    err = file_append(file, &records, error);
-    file_records_fini(&records);
+        return kvi_file_failed(file, "syncing", "journal", code, error);
+    kvi_file_records_init(&records, file->alloc);
+    kvi_file_record_begin(&records, RECORD_SYNCED);
+    kvi_file_record_u64(&records, covered);
+    kvi_file_record_end(&records);
+    err = kvi_file_append(file, &records, error);
+    kvi_file_records_fini(&records);
     if (err != KVG_OK)
         return err;
     atomic_fetch_sub(&file->unsynced_bytes, mine);
@@ -450,7 +451,7 @@ static kvg_err drop_put(struct file_store *file, uint32_t part, struct kvg_error
             places[count++] = catalog->parts[other].place;
         other = catalog->parts[other].next;
     } while (other != part);
-    return file_drop(file, KVG_STORE_LOST, places, count, error);
+    return kvi_file_drop(file, KVG_STORE_LOST, places, count, error);
 }
 
 /* Verifies the parts whose data may not have reached the disk, and drops those that did not. */
@@ -476,7 +477,7 @@ static kvg_err verify_doubtful(
             part = &file->catalog.parts[segment->parts[slot]];
             found = (struct file_found){segment->parts[slot], part->serial, place,
                 part->bytes, part->check, segment->slot_bytes};
-            if (file_verify_part(file, &found) != KVG_OK)
+            if (kvi_file_verify_part(file, &found) != KVG_OK)
                 err = drop_put(file, found.part, error);
         }
     }
@@ -495,21 +496,22 @@ static kvg_err recover(struct file_store *file, const char *boot, struct kvg_err
         err = verify_doubtful(file, file->journal.synced, error);
     if (err != KVG_OK)
         return err;
-    file_records_init(&records, file->alloc);
-    file_record_begin(&records, RECORD_CLEAR);
-    file_record_u32(&records, all ? 0 : 1); /* Without syncs nothing can be relied on. */
-    file_record_u32(&records, 0);
-    file_record_u64(&records, kvi_mix64(file->epoch + 1) | 1);
-    file_record_end(&records);
-    file_record_begin(&records, RECORD_BOOT);
-    file_record_str(&records, kvi_str(boot));
-    file_record_end(&records);
-    err = file_append(file, &records, error);
-    file_records_fini(&records);
-    return err == KVG_OK ? file_sync_all(file, error) : err;
+    kvi_file_records_init(&records, file->alloc);
+    kvi_file_record_begin(&records, RECORD_CLEAR);
+    kvi_file_record_u32(
+        &records, all ? 0 : 1); /* Without syncs nothing can be relied on. */
+    kvi_file_record_u32(&records, 0);
+    kvi_file_record_u64(&records, kvi_mix64(file->epoch + 1) | 1);
+    kvi_file_record_end(&records);
+    kvi_file_record_begin(&records, RECORD_BOOT);
+    kvi_file_record_str(&records, kvi_str(boot));
+    kvi_file_record_end(&records);
+    err = kvi_file_append(file, &records, error);
+    kvi_file_records_fini(&records);
+    return err == KVG_OK ? kvi_file_sync_all(file, error) : err;
 }
 
-kvg_err file_journal_open(struct file_store *file, struct kvg_error *error)
+kvg_err kvi_file_journal_open(struct file_store *file, struct kvg_error *error)
 {
     char boot[64];
     uint64_t sound = JOURNAL_HEADER_BYTES;
@@ -536,11 +538,11 @@ kvg_err file_journal_open(struct file_store *file, struct kvg_error *error)
     if (err != KVG_OK || file->bad_records == 0)
         return err;
     /* Others would stop at the hole: leave it behind, with a numbering of its own. */
-    file_log(file, KVG_LOG_WARN, "the journal had %u damaged places; written anew",
+    kvi_file_log(file, KVG_LOG_WARN, "the journal had %u damaged places; written anew",
         (unsigned)file->bad_records);
     pthread_rwlock_wrlock(&file->index);
     file->epoch = kvi_mix64(file->epoch + 1) | 1;
     file->sequence = 0;
     pthread_rwlock_unlock(&file->index);
-    return file_compact(file, true, error);
+    return kvi_file_compact(file, true, error);
 }

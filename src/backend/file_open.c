@@ -29,21 +29,21 @@
 #define SEGMENT_MIN (UINT64_C(64) << 20)
 #define SEGMENT_MAX (UINT64_C(4) << 30)
 
-const char *file_path(
+const char *kvi_file_path(
     const struct file_store *file, const char *name, char out[FILE_PATH_MAX])
 {
     snprintf(out, FILE_PATH_MAX, "%s%s", file->dir, name);
     return out;
 }
 
-const char *file_segment_path(
+const char *kvi_file_segment_path(
     const struct file_store *file, uint32_t id, char out[FILE_PATH_MAX])
 {
     snprintf(out, FILE_PATH_MAX, "%ssegment-%08x", file->dir, (unsigned)id);
     return out;
 }
 
-void file_log(struct file_store *file, enum kvg_level level, const char *format, ...)
+void kvi_file_log(struct file_store *file, enum kvg_level level, const char *format, ...)
 {
     char line[512];
     va_list arguments;
@@ -56,7 +56,7 @@ void file_log(struct file_store *file, enum kvg_level level, const char *format,
     file->log->write(file->log->context, level, "store.file", line);
 }
 
-kvg_err file_failed(struct file_store *file, const char *what, const char *name,
+kvg_err kvi_file_failed(struct file_store *file, const char *what, const char *name,
     int negative_errno, struct kvg_error *error)
 {
     char reason[64];
@@ -110,20 +110,21 @@ static kvg_err write_identity(
     vector.iov_len = (size_t)snprintf(content, sizeof(content),
         "kvgraft-store %u\nidentity %016llx\nfingerprint %s\nmeaning %s\n", FILE_VERSION,
         (unsigned long long)identity->id, hex, identity->text);
-    fd = io->open(io->context, file_path(file, "store.new", from),
+    fd = io->open(io->context, kvi_file_path(file, "store.new", from),
         FILE_IO_CREATE | FILE_IO_TRUNCATE);
     if (fd < 0)
-        return file_failed(file, "making", "store.new", fd, error);
+        return kvi_file_failed(file, "making", "store.new", fd, error);
     code = io->writev(io->context, fd, &vector, 1, 0);
     code = code == (ssize_t)vector.iov_len ? io->sync(io->context, fd)
            : code < 0                      ? code
                                            : -ENOSPC;
     io->close(io->context, fd);
     if (code == 0)
-        code = io->rename(io->context, from, file_path(file, "store", to));
+        code = io->rename(io->context, from, kvi_file_path(file, "store", to));
     if (code == 0)
         code = io->sync_dir(io->context, file->dir);
-    return code == 0 ? KVG_OK : file_failed(file, "writing", "store", (int)code, error);
+    return code == 0 ? KVG_OK
+                     : kvi_file_failed(file, "writing", "store", (int)code, error);
 }
 
 /* The value of a line that begins with a word. */
@@ -179,16 +180,16 @@ static kvg_err read_identity(
     struct kvg_str value;
     uint8_t id[8];
     ssize_t got;
-    int fd = io->open(io->context, file_path(file, "store", path), FILE_IO_READ_ONLY);
+    int fd = io->open(io->context, kvi_file_path(file, "store", path), FILE_IO_READ_ONLY);
     kvg_err err;
 
     memset(identity, 0, sizeof(*identity));
     if (fd < 0)
-        return file_failed(file, "opening", "store", fd, error);
+        return kvi_file_failed(file, "opening", "store", fd, error);
     got = io->readv(io->context, fd, &vector, 1, 0);
     io->close(io->context, fd);
     if (got < 0)
-        return file_failed(file, "reading", "store", (int)got, error);
+        return kvi_file_failed(file, "reading", "store", (int)got, error);
     all.bytes = (size_t)got;
     err = check_version(line_of(all, "kvgraft-store"), error);
     if (err != KVG_OK)
@@ -238,7 +239,7 @@ static bool journal_is_there(struct file_store *file)
 {
     char path[FILE_PATH_MAX];
     int fd = file->io->open(
-        file->io->context, file_path(file, "journal", path), FILE_IO_READ_ONLY);
+        file->io->context, kvi_file_path(file, "journal", path), FILE_IO_READ_ONLY);
 
     if (fd >= 0)
         file->io->close(file->io->context, fd);
@@ -266,11 +267,11 @@ static kvg_err open_store(struct file_store *file,
     err = check_fingerprint(file, &identity, &options->fingerprint, error);
     if (err == KVG_OK && !file->read_only && !journal_is_there(file)) {
         if (!is_new)
-            file_log(
+            kvi_file_log(
                 file, KVG_LOG_ERROR, "%s: there is no journal, so no objects", file->dir);
-        err = file_journal_create(file, epoch, error);
+        err = kvi_file_journal_create(file, epoch, error);
     }
-    return err == KVG_OK ? file_journal_open(file, error) : err;
+    return err == KVG_OK ? kvi_file_journal_open(file, error) : err;
 }
 
 static kvg_err open_locked(struct file_store *file,
@@ -283,16 +284,16 @@ static kvg_err open_locked(struct file_store *file,
 
     code = file->read_only ? 0 : io->make_dir(io->context, file->dir);
     if (code < 0 && code != -EEXIST)
-        return file_failed(file, "making", "", code, error);
-    file->lock_fd = io->open(io->context, file_path(file, "lock", path),
+        return kvi_file_failed(file, "making", "", code, error);
+    file->lock_fd = io->open(io->context, kvi_file_path(file, "lock", path),
         file->read_only ? FILE_IO_READ_ONLY : FILE_IO_CREATE);
     if (file->lock_fd < 0)
-        return file_failed(file, "opening", "lock", file->lock_fd, error);
+        return kvi_file_failed(file, "opening", "lock", file->lock_fd, error);
     if (file->read_only)
         return open_store(file, options, error);
     code = io->lock(io->context, file->lock_fd, 0, 1, true);
     if (code < 0)
-        return file_failed(file, "locking", "lock", code, error);
+        return kvi_file_failed(file, "locking", "lock", code, error);
     err = open_store(file, options, error);
     io->unlock(io->context, file->lock_fd, 0, 1);
     return err;
@@ -348,7 +349,7 @@ static bool make_file(struct file_store *file, const struct kvg_store_url *url,
     return kvi_catalog_init(&file->catalog, file->alloc, options->seed);
 }
 
-kvg_err file_open_io(const struct kvg_store_url *url,
+kvg_err kvi_file_open_io(const struct kvg_store_url *url,
     const struct kvg_store_options *options, const struct file_io *io,
     struct file_store **out, struct kvg_error *error)
 {
@@ -381,7 +382,7 @@ kvg_err file_open_io(const struct kvg_store_url *url,
     if (err == KVG_OK)
         err = open_locked(file, options, error);
     if (err != KVG_OK) {
-        file_close(file);
+        kvi_file_close(file);
         return err;
     }
     file->following = true;
@@ -389,11 +390,11 @@ kvg_err file_open_io(const struct kvg_store_url *url,
     return KVG_OK;
 }
 
-void file_close(void *self)
+void kvi_file_close(void *self)
 {
     struct file_store *file = self;
 
-    file_segments_free(file);
+    kvi_file_segments_free(file);
     kvi_catalog_fini(&file->catalog);
     if (file->journal.fd >= 0)
         file->io->close(file->io->context, file->journal.fd);

@@ -88,7 +88,7 @@ static void release_slots(struct file_store *file, struct plan *plan)
 
     for (i = 0; i < plan->group->part_count; i++) {
         if (plan->parts[i].taken)
-            file_release_slot(file, plan->parts[i].place);
+            kvi_file_release_slot(file, plan->parts[i].place);
         plan->parts[i].taken = false;
     }
 }
@@ -120,7 +120,7 @@ static bool could_fit(struct file_store *file, const struct kvg_store_group *gro
 
     for (i = 0; i < group->part_count; i++) {
         if (!is_there(file, group->parts[i].key))
-            bytes += file_slot_bytes(kvi_store_part_bytes(&group->parts[i]));
+            bytes += kvi_file_slot_bytes(kvi_store_part_bytes(&group->parts[i]));
     }
     return bytes <= file->bytes_max;
 }
@@ -146,7 +146,7 @@ static void plan_group(struct wave *wave, struct plan *plan)
         if (is_there(file, group->parts[i].key))
             continue;
         missing++;
-        group->result = file_take_slot(
+        group->result = kvi_file_take_slot(
             file, kvi_store_part_bytes(&group->parts[i]), &part->place, wave->error);
         part->taken = group->result == KVG_OK;
     }
@@ -169,21 +169,21 @@ static int retry_write(
 {
     struct file_store *file = wave->file;
     uint64_t bytes = kvi_store_part_bytes(part);
-    kvg_err err = file_begin_commit(file, wave->error);
+    kvg_err err = kvi_file_begin_commit(file, wave->error);
 
     atomic_fetch_add(&file->space_retries, 1);
     if (err != KVG_OK)
         return -EIO;
-    file_release_slot(file, planned->place);
+    kvi_file_release_slot(file, planned->place);
     planned->taken = false;
-    err = file_evict(file, file_slot_bytes(bytes), wave->error);
+    err = kvi_file_evict(file, kvi_file_slot_bytes(bytes), wave->error);
     if (err == KVG_OK)
-        err = file_take_slot(file, bytes, &planned->place, wave->error);
+        err = kvi_file_take_slot(file, bytes, &planned->place, wave->error);
     planned->taken = err == KVG_OK;
-    file_end_commit(file);
+    kvi_file_end_commit(file);
     if (err != KVG_OK)
         return -ENOSPC;
-    return file_write_part(file, planned->place, part, &planned->check);
+    return kvi_file_write_part(file, planned->place, part, &planned->check);
 }
 
 static void write_group(struct wave *wave, struct plan *plan)
@@ -196,13 +196,13 @@ static void write_group(struct wave *wave, struct plan *plan)
 
         if (!plan->parts[i].taken)
             continue;
-        code = file_write_part(
+        code = kvi_file_write_part(
             wave->file, plan->parts[i].place, &group->parts[i], &plan->parts[i].check);
         if (code == -ENOSPC || code == -EDQUOT)
             code = retry_write(wave, &group->parts[i], &plan->parts[i]);
         if (code < 0)
             group->result =
-                file_failed(wave->file, "writing", "segment", code, wave->error);
+                kvi_file_failed(wave->file, "writing", "segment", code, wave->error);
         if (group->result == KVG_ENOENT)
             group->result = KVG_EIO; /* Of a segment: no absence of a key. */
     }
@@ -225,14 +225,14 @@ static kvg_err sync_written(struct wave *wave)
             continue;
         last = id;
         pthread_rwlock_rdlock(&file->index);
-        segment = file_segment(file, id);
+        segment = kvi_file_segment(file, id);
         if (segment != NULL)
-            fd = file_segment_fd(file, segment, 0);
+            fd = kvi_file_segment_fd(file, segment, 0);
         pthread_rwlock_unlock(&file->index);
         if (fd >= 0)
             fd = file->io->sync(file->io->context, fd);
         if (fd < 0)
-            return file_failed(file, "syncing", "segment", fd, wave->error);
+            return kvi_file_failed(file, "syncing", "segment", fd, wave->error);
     }
     return KVG_OK;
 }
@@ -266,7 +266,7 @@ static bool make_record(struct wave *wave, struct plan *plan, uint64_t tick,
         if (join.data == NULL && can_join(file, key, group->part_count))
             join = key;
         if (there && plan->parts[i].taken) {
-            file_release_slot(file, plan->parts[i].place);
+            kvi_file_release_slot(file, plan->parts[i].place);
             plan->parts[i].taken = false;
         }
         if (there || !plan->parts[i].taken)
@@ -277,28 +277,28 @@ static bool make_record(struct wave *wave, struct plan *plan, uint64_t tick,
     }
     if (missing == 0)
         return false;
-    file_record_begin(records, RECORD_PUT);
-    file_record_u32(records, file->sync == FILE_SYNC_EACH ? PUT_DURABLE : 0);
-    file_record_u32(records, missing);
-    file_record_u64(records, tick);
-    file_record_str(records, group->id);
-    file_record_str(records, group->previous);
-    file_record_str(records, join);
+    kvi_file_record_begin(records, RECORD_PUT);
+    kvi_file_record_u32(records, file->sync == FILE_SYNC_EACH ? PUT_DURABLE : 0);
+    kvi_file_record_u32(records, missing);
+    kvi_file_record_u64(records, tick);
+    kvi_file_record_str(records, group->id);
+    kvi_file_record_str(records, group->previous);
+    kvi_file_record_str(records, join);
     for (i = 0; i < group->part_count; i++) {
         uint64_t bytes = kvi_store_part_bytes(&group->parts[i]);
 
         if (!plan->parts[i].taken)
             continue;
-        file_record_u64(records, plan->parts[i].place);
-        file_record_u64(records, bytes);
-        file_record_u64(records, plan->parts[i].check);
-        file_record_str(records, group->parts[i].key);
+        kvi_file_record_u64(records, plan->parts[i].place);
+        kvi_file_record_u64(records, bytes);
+        kvi_file_record_u64(records, plan->parts[i].check);
+        kvi_file_record_str(records, group->parts[i].key);
         atomic_fetch_add(&file->put_parts, 1);
         atomic_fetch_add(&file->put_bytes, bytes);
         atomic_fetch_add(&file->unsynced_bytes, bytes);
     }
     atomic_fetch_add(&file->put_present, group->part_count - missing);
-    file_record_end(records);
+    kvi_file_record_end(records);
     return true;
 }
 
@@ -310,12 +310,12 @@ static void make_touches(struct file_store *file, struct file_records *records)
 
     pthread_mutex_lock(&file->touched_lock);
     if (file->touched_count >= FILE_TOUCHED_MAX / 4) {
-        file_record_begin(records, RECORD_TOUCH);
-        file_record_u32(records, file->touched_count);
-        file_record_u32(records, 0);
+        kvi_file_record_begin(records, RECORD_TOUCH);
+        kvi_file_record_u32(records, file->touched_count);
+        kvi_file_record_u32(records, 0);
         for (i = file->touched_count; i > 0; i--)
-            file_record_u64(records, file->touched[i - 1]);
-        file_record_end(records);
+            kvi_file_record_u64(records, file->touched[i - 1]);
+        kvi_file_record_end(records);
         file->touched_count = 0;
     }
     pthread_mutex_unlock(&file->touched_lock);
@@ -374,7 +374,8 @@ static void withdraw(struct wave *wave)
 
     for (i = 0; i < wave->part_count; i++) {
         if (wave->parts[i].taken)
-            (void)file_drop(wave->file, KVG_STORE_LOST, &wave->parts[i].place, 1, NULL);
+            (void)kvi_file_drop(
+                wave->file, KVG_STORE_LOST, &wave->parts[i].place, 1, NULL);
     }
 }
 
@@ -388,20 +389,20 @@ static kvg_err commit(struct wave *wave)
 
     if (!kvi_catalog_init(&pending, file->alloc, 1))
         return kvi_fail(wave->error, KVG_ENOMEM, "store.file", "out of memory");
-    file_records_init(&records, file->alloc);
+    kvi_file_records_init(&records, file->alloc);
     make_records(wave, &pending, &records);
     make_touches(file, &records);
-    err = file_append(file, &records, wave->error);
+    err = kvi_file_append(file, &records, wave->error);
     if (err == KVG_OK && file->sync == FILE_SYNC_EACH && records.bytes > 0)
         code = file->io->sync(file->io->context, file->journal.fd);
     if (code < 0) {
-        err = file_failed(file, "syncing", "journal", code, wave->error);
+        err = kvi_file_failed(file, "syncing", "journal", code, wave->error);
         withdraw(wave);
     } else if (err != KVG_OK) {
         settle(wave, err);
         err = KVG_OK; /* Each has its own result now. */
     }
-    file_records_fini(&records);
+    kvi_file_records_fini(&records);
     kvi_catalog_fini(&pending);
     return err;
 }
@@ -432,12 +433,12 @@ static void finish(struct wave *wave, bool tidy)
         return;
     if (file->sync != FILE_SYNC_NONE &&
         atomic_load(&file->unsynced_bytes) > file->sync_bytes)
-        err = file_sync_all(file, wave->error);
+        err = kvi_file_sync_all(file, wave->error);
     if (err == KVG_OK)
-        err = file_compact(file, false, NULL);
+        err = kvi_file_compact(file, false, NULL);
     if (err != KVG_OK)
-        file_log(file, KVG_LOG_WARN, "%s: syncing or compacting failed: %s", file->dir,
-            kvg_strerror(err));
+        kvi_file_log(file, KVG_LOG_WARN, "%s: syncing or compacting failed: %s",
+            file->dir, kvg_strerror(err));
 }
 
 static void run_wave(struct wave *wave)
@@ -445,7 +446,7 @@ static void run_wave(struct wave *wave)
     struct file_store *file = wave->file;
     bool locked = false;
     size_t i;
-    kvg_err err = file_begin_commit(file, wave->error);
+    kvg_err err = kvi_file_begin_commit(file, wave->error);
 
     for (i = 0; i < wave->count; i++)
         wave->plans[i].held = KVI_NONE;
@@ -455,14 +456,14 @@ static void run_wave(struct wave *wave)
     }
     for (i = 0; i < wave->count; i++)
         plan_group(wave, &wave->plans[i]);
-    file_end_commit(file);
+    kvi_file_end_commit(file);
     for (i = 0; i < wave->count; i++)
         write_group(wave, &wave->plans[i]);
     if (file->sync == FILE_SYNC_EACH)
         err = sync_written(wave);
     if (err != KVG_OK)
         fail_wave(wave, err);
-    err = file_begin_commit(file, wave->error);
+    err = kvi_file_begin_commit(file, wave->error);
     if (err == KVG_OK) {
         locked = true;
         err = commit(wave);
@@ -473,7 +474,7 @@ static void run_wave(struct wave *wave)
         fail_wave(wave, err);
     finish(wave, locked && err == KVG_OK);
     if (locked)
-        file_end_commit(file);
+        kvi_file_end_commit(file);
     else
         pthread_mutex_unlock(&file->commit);
 }
@@ -486,13 +487,13 @@ static bool all_there(
     size_t k;
     bool there = true;
 
-    if (file_begin_read(file, NULL) != KVG_OK)
+    if (kvi_file_begin_read(file, NULL) != KVG_OK)
         return false;
     for (i = 0; i < group_count && there; i++) {
         for (k = 0; k < groups[i].part_count && there; k++)
             there = is_there(file, groups[i].parts[k].key);
     }
-    file_end_read(file);
+    kvi_file_end_read(file);
     for (i = 0; i < group_count && there; i++) {
         groups[i].result = KVG_EEXIST;
         atomic_fetch_add(&file->put_present, groups[i].part_count);
@@ -530,7 +531,7 @@ static kvg_err put_wave(struct file_store *file, struct kvg_store_group *groups,
     return KVG_OK;
 }
 
-kvg_err file_put(void *self, struct kvg_store_group *groups, size_t group_count,
+kvg_err kvi_file_put(void *self, struct kvg_store_group *groups, size_t group_count,
     struct kvg_error *error)
 {
     struct file_store *file = self;

@@ -59,12 +59,12 @@ static uint64_t get_u64(const uint8_t *in)
 
 /* ---- Making -------------------------------------------------------------------------------- */
 
-void file_records_init(struct file_records *records, const struct kvg_alloc *alloc)
+void kvi_file_records_init(struct file_records *records, const struct kvg_alloc *alloc)
 {
     *records = (struct file_records){.alloc = alloc};
 }
 
-void file_records_fini(struct file_records *records)
+void kvi_file_records_fini(struct file_records *records)
 {
     kvi_release_array(records->alloc, records->data, records->capacity, 1);
     records->data = NULL;
@@ -93,7 +93,7 @@ static uint8_t *reserve(struct file_records *records, size_t bytes)
     return out;
 }
 
-void file_record_u32(struct file_records *records, uint32_t value)
+void kvi_file_record_u32(struct file_records *records, uint32_t value)
 {
     uint8_t *out = reserve(records, 4);
 
@@ -101,7 +101,7 @@ void file_record_u32(struct file_records *records, uint32_t value)
         put_u32(out, value);
 }
 
-void file_record_u64(struct file_records *records, uint64_t value)
+void kvi_file_record_u64(struct file_records *records, uint64_t value)
 {
     uint8_t *out = reserve(records, 8);
 
@@ -109,25 +109,25 @@ void file_record_u64(struct file_records *records, uint64_t value)
         put_u64(out, value);
 }
 
-void file_record_str(struct file_records *records, struct kvg_str text)
+void kvi_file_record_str(struct file_records *records, struct kvg_str text)
 {
     uint8_t *out;
 
-    file_record_u32(records, (uint32_t)text.bytes);
+    kvi_file_record_u32(records, (uint32_t)text.bytes);
     out = reserve(records, text.bytes);
     if (out != NULL && text.bytes > 0)
         memcpy(out, text.data, text.bytes);
 }
 
-void file_record_begin(struct file_records *records, enum file_kind kind)
+void kvi_file_record_begin(struct file_records *records, enum file_kind kind)
 {
     records->begun = records->bytes;
-    file_record_u32(records, 0);
-    file_record_u32(records, kind);
-    file_record_u64(records, 0);
+    kvi_file_record_u32(records, 0);
+    kvi_file_record_u32(records, kind);
+    kvi_file_record_u64(records, 0);
 }
 
-void file_record_end(struct file_records *records)
+void kvi_file_record_end(struct file_records *records)
 {
     size_t payload = records->bytes - records->begun - RECORD_HEADER_BYTES;
     size_t pad = (8 - payload % 8) % 8;
@@ -149,7 +149,8 @@ static uint64_t checksum(
     return kvi_checksum(record + RECORD_HEADER_BYTES, payload, seed);
 }
 
-void file_records_seal(struct file_records *records, uint64_t generation, uint64_t offset)
+void kvi_file_records_seal(
+    struct file_records *records, uint64_t generation, uint64_t offset)
 {
     size_t at = 0;
 
@@ -164,7 +165,7 @@ void file_records_seal(struct file_records *records, uint64_t generation, uint64
 
 /* ---- Reading ------------------------------------------------------------------------------- */
 
-size_t file_record_read(const uint8_t *data, size_t bytes, uint64_t generation,
+size_t kvi_file_record_read(const uint8_t *data, size_t bytes, uint64_t generation,
     uint64_t offset, struct file_reader *reader, bool *more_out)
 {
     size_t payload;
@@ -195,23 +196,23 @@ static const uint8_t *take(struct file_reader *reader, size_t bytes)
     return out;
 }
 
-uint32_t file_read_u32(struct file_reader *reader)
+uint32_t kvi_file_read_u32(struct file_reader *reader)
 {
     const uint8_t *in = take(reader, 4);
 
     return in == NULL ? 0 : get_u32(in);
 }
 
-uint64_t file_read_u64(struct file_reader *reader)
+uint64_t kvi_file_read_u64(struct file_reader *reader)
 {
     const uint8_t *in = take(reader, 8);
 
     return in == NULL ? 0 : get_u64(in);
 }
 
-struct kvg_str file_read_str(struct file_reader *reader)
+struct kvg_str kvi_file_read_str(struct file_reader *reader)
 {
-    uint32_t bytes = file_read_u32(reader);
+    uint32_t bytes = kvi_file_read_u32(reader);
     const uint8_t *in = take(reader, bytes);
 
     if (in == NULL || bytes == 0)
@@ -221,7 +222,7 @@ struct kvg_str file_read_str(struct file_reader *reader)
 
 /* ---- The header ---------------------------------------------------------------------------- */
 
-void file_header_make(uint8_t header[JOURNAL_HEADER_BYTES],
+void kvi_file_header_make(uint8_t header[JOURNAL_HEADER_BYTES],
     const struct file_journal *journal, uint64_t epoch, uint64_t sequence)
 {
     memset(header, 0, JOURNAL_HEADER_BYTES);
@@ -234,7 +235,7 @@ void file_header_make(uint8_t header[JOURNAL_HEADER_BYTES],
     put_u64(header + 56, kvi_checksum(header, 56, 0));
 }
 
-kvg_err file_header_read(const uint8_t header[JOURNAL_HEADER_BYTES],
+kvg_err kvi_file_header_read(const uint8_t header[JOURNAL_HEADER_BYTES],
     struct file_journal *journal, uint64_t *epoch, uint64_t *sequence,
     struct kvg_error *error)
 {

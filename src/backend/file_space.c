@@ -24,7 +24,7 @@
 
 /* Data, and behind it the checksums of its chunks if it has more than one; in blocks; of
  * large ones only every 32nd part of a power of two, so that there are few sizes. */
-uint32_t file_slot_bytes(uint64_t bytes)
+uint32_t kvi_file_slot_bytes(uint64_t bytes)
 {
     uint64_t chunks = (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
     uint64_t all = bytes + (chunks > 1 ? chunks * 8 : 0);
@@ -55,9 +55,9 @@ static bool reserve(struct file_store *file, struct file_segment *segment, uint3
     return true;
 }
 
-void file_release_slot(struct file_store *file, uint64_t place)
+void kvi_file_release_slot(struct file_store *file, uint64_t place)
 {
-    struct file_segment *segment = file_segment(file, PLACE_SEGMENT(place));
+    struct file_segment *segment = kvi_file_segment(file, PLACE_SEGMENT(place));
     uint32_t slot = PLACE_SLOT(place);
 
     if (segment == NULL || !file_bit(segment->reserved, slot))
@@ -130,21 +130,22 @@ static kvg_err add_segment(
         slots = 1;
     if (slots > SEGMENT_SLOTS_MAX)
         slots = SEGMENT_SLOTS_MAX;
-    file_records_init(&records, file->alloc);
-    file_record_begin(&records, RECORD_SEGMENT);
-    file_record_u32(&records, id);
-    file_record_u32(&records, slot_bytes);
-    file_record_u32(&records, (uint32_t)slots);
-    file_record_u32(&records, 0);
-    file_record_end(&records);
-    err = file_append(file, &records, error);
-    file_records_fini(&records);
+    kvi_file_records_init(&records, file->alloc);
+    kvi_file_record_begin(&records, RECORD_SEGMENT);
+    kvi_file_record_u32(&records, id);
+    kvi_file_record_u32(&records, slot_bytes);
+    kvi_file_record_u32(&records, (uint32_t)slots);
+    kvi_file_record_u32(&records, 0);
+    kvi_file_record_end(&records);
+    err = kvi_file_append(file, &records, error);
+    kvi_file_records_fini(&records);
     if (err != KVG_OK)
         return err;
-    fd = file_segment_fd(file, file_segment(file, id), FILE_IO_CREATE | FILE_IO_TRUNCATE);
+    fd = kvi_file_segment_fd(
+        file, kvi_file_segment(file, id), FILE_IO_CREATE | FILE_IO_TRUNCATE);
     if (fd >= 0 && file->sync != FILE_SYNC_NONE)
         fd = file->io->sync_dir(file->io->context, file->dir);
-    return fd < 0 ? file_failed(file, "making", "segment", fd, error) : KVG_OK;
+    return fd < 0 ? kvi_file_failed(file, "making", "segment", fd, error) : KVG_OK;
 }
 
 /* May so many bytes more be taken from the disk? */
@@ -194,10 +195,10 @@ static uint64_t punchable(struct file_store *file, uint32_t slot_bytes)
     return bytes;
 }
 
-kvg_err file_take_slot(
+kvg_err kvi_file_take_slot(
     struct file_store *file, uint64_t bytes, uint64_t *place, struct kvg_error *error)
 {
-    uint32_t slot_bytes = file_slot_bytes(bytes);
+    uint32_t slot_bytes = kvi_file_slot_bytes(bytes);
     uint32_t round;
 
     if (slot_bytes > file->bytes_max)
@@ -209,7 +210,7 @@ kvg_err file_take_slot(
         if (err != KVG_ENOSPACE)
             return err;
         if (file->quarantine_count > 0) {
-            err = file_sync_all(file, error);
+            err = kvi_file_sync_all(file, error);
             if (err != KVG_OK)
                 return err;
             if (file->quarantine_count == 0)
@@ -217,9 +218,9 @@ kvg_err file_take_slot(
         }
         err = KVG_ENOSPACE;
         if (punchable(file, slot_bytes) >= slot_bytes)
-            err = file_punch(file, slot_bytes, error);
+            err = kvi_file_punch(file, slot_bytes, error);
         if (err == KVG_ENOSPACE)
-            err = file_evict(file, slot_bytes, error);
+            err = kvi_file_evict(file, slot_bytes, error);
         if (err != KVG_OK)
             return err;
     }
@@ -229,7 +230,7 @@ kvg_err file_take_slot(
 
 /* ---- Making room --------------------------------------------------------------------------- */
 
-kvg_err file_drop(struct file_store *file, enum kvg_store_change_kind why,
+kvg_err kvi_file_drop(struct file_store *file, enum kvg_store_change_kind why,
     const uint64_t *places, size_t count, struct kvg_error *error)
 {
     struct file_records records;
@@ -238,19 +239,19 @@ kvg_err file_drop(struct file_store *file, enum kvg_store_change_kind why,
 
     if (count == 0)
         return KVG_OK;
-    file_records_init(&records, file->alloc);
-    file_record_begin(&records, RECORD_DROP);
-    file_record_u32(&records, (uint32_t)why);
-    file_record_u32(&records, (uint32_t)count);
+    kvi_file_records_init(&records, file->alloc);
+    kvi_file_record_begin(&records, RECORD_DROP);
+    kvi_file_record_u32(&records, (uint32_t)why);
+    kvi_file_record_u32(&records, (uint32_t)count);
     for (i = 0; i < count; i++)
-        file_record_u64(&records, places[i]);
-    file_record_end(&records);
-    err = file_append(file, &records, error);
-    file_records_fini(&records);
+        kvi_file_record_u64(&records, places[i]);
+    kvi_file_record_end(&records);
+    err = kvi_file_append(file, &records, error);
+    kvi_file_records_fini(&records);
     return err;
 }
 
-kvg_err file_evict(struct file_store *file, uint64_t bytes, struct kvg_error *error)
+kvg_err kvi_file_evict(struct file_store *file, uint64_t bytes, struct kvg_error *error)
 {
     struct kvi_catalog *catalog = &file->catalog;
     uint64_t wanted = bytes > file->bytes_max / 256 ? bytes : file->bytes_max / 256;
@@ -270,7 +271,7 @@ kvg_err file_evict(struct file_store *file, uint64_t bytes, struct kvg_error *er
             for (; count < catalog->groups[group].part_count &&
                    count < KVG_STORE_GROUP_PARTS_MAX;
                  part = catalog->parts[part].next) {
-                freed += file_slot_bytes(catalog->parts[part].bytes);
+                freed += kvi_file_slot_bytes(catalog->parts[part].bytes);
                 places[count++] = catalog->parts[part].place;
             }
         }
@@ -279,7 +280,7 @@ kvg_err file_evict(struct file_store *file, uint64_t bytes, struct kvg_error *er
             return freed > 0 ? KVG_OK
                              : kvi_fail(error, KVG_ENOSPACE, "store.file.bytes",
                                    "the store is full, and nothing can be evicted");
-        err = file_drop(file, KVG_STORE_EVICTED, places, count, error);
+        err = kvi_file_drop(file, KVG_STORE_EVICTED, places, count, error);
     }
     return err;
 }
@@ -292,12 +293,12 @@ static bool punch_one(
 
     if (!take_in_segment(file, segment, true, place))
         return false;
-    fd = file_segment_fd(file, segment, 0);
+    fd = kvi_file_segment_fd(file, segment, 0);
     if (fd >= 0)
         fd = file->io->punch(file->io->context, fd,
             (uint64_t)PLACE_SLOT(*place) * segment->slot_bytes, segment->slot_bytes);
     if (fd < 0)
-        file_release_slot(file, *place);
+        kvi_file_release_slot(file, *place);
     return fd >= 0;
 }
 
@@ -308,17 +309,17 @@ static uint64_t punched_place(const struct file_records *records)
 {
     struct file_reader reader = {.data = records->data + records->bytes - 8, .bytes = 8};
 
-    return file_read_u64(&reader);
+    return kvi_file_read_u64(&reader);
 }
 
-kvg_err file_punch(struct file_store *file, uint64_t bytes, struct kvg_error *error)
+kvg_err kvi_file_punch(struct file_store *file, uint64_t bytes, struct kvg_error *error)
 {
     struct file_records records;
     uint64_t freed = 0;
     kvg_err err = KVG_OK;
     uint32_t i;
 
-    file_records_init(&records, file->alloc);
+    kvi_file_records_init(&records, file->alloc);
     for (i = 0; i < file->segment_count && freed < bytes && err == KVG_OK; i++) {
         struct file_segment *segment = file->segments[i];
         uint64_t place;
@@ -327,18 +328,18 @@ kvg_err file_punch(struct file_store *file, uint64_t bytes, struct kvg_error *er
                                               segment->quarantine_count;
 
         for (; left > 0 && freed < bytes && punch_one(file, segment, &place); left--) {
-            file_record_begin(&records, RECORD_PUNCH);
-            file_record_u32(&records, 1);
-            file_record_u32(&records, 0);
-            file_record_u64(&records, place);
-            file_record_end(&records);
+            kvi_file_record_begin(&records, RECORD_PUNCH);
+            kvi_file_record_u32(&records, 1);
+            kvi_file_record_u32(&records, 0);
+            kvi_file_record_u64(&records, place);
+            kvi_file_record_end(&records);
             freed += segment->slot_bytes;
         }
-        err = file_append(file, &records, error);
+        err = kvi_file_append(file, &records, error);
         for (; records.bytes > 0; records.bytes -= PUNCH_BYTES)
-            file_release_slot(file, punched_place(&records));
+            kvi_file_release_slot(file, punched_place(&records));
     }
-    file_records_fini(&records);
+    kvi_file_records_fini(&records);
     if (err != KVG_OK || freed > 0)
         return err;
     return kvi_fail(error, KVG_ENOSPACE, "store.file.bytes",

@@ -240,7 +240,7 @@
     "end\n"                                                          \
     "return bad\n"
 
-const char *const KVI_REDIS_SCRIPTS[KVI_REDIS_SCRIPT_COUNT] = {
+const char *const kvi_redis_scripts[KVI_REDIS_SCRIPT_COUNT] = {
     [KVI_REDIS_INIT] = COMMON INIT,
     [KVI_REDIS_PUT] = COMMON EVICT PUT,
     [KVI_REDIS_REMOVE] = COMMON REMOVE,

@@ -17,7 +17,7 @@ enum kvi_redis_script {
 };
 
 /* The whole text of each: the common part, then its own. */
-extern const char *const KVI_REDIS_SCRIPTS[KVI_REDIS_SCRIPT_COUNT];
+extern const char *const kvi_redis_scripts[KVI_REDIS_SCRIPT_COUNT];
 
 #define KVI_REDIS_VERSION 1 /* Of what they keep. */
 

@@ -160,8 +160,8 @@ static kvg_err load_scripts(struct kvi_redis_server *server, redisContext *conne
     int i;
 
     for (i = 0; i < KVI_REDIS_SCRIPT_COUNT && err == KVG_OK; i++) {
-        const char *words[3] = {"SCRIPT", "LOAD", KVI_REDIS_SCRIPTS[i]};
-        size_t bytes[3] = {6, 4, strlen(KVI_REDIS_SCRIPTS[i])};
+        const char *words[3] = {"SCRIPT", "LOAD", kvi_redis_scripts[i]};
+        size_t bytes[3] = {6, 4, strlen(kvi_redis_scripts[i])};
 
         err = say_hello(
             server, connection, 3, words, bytes, shas[i], sizeof(shas[i]), error);

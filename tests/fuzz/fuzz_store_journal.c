@@ -57,18 +57,18 @@ static void append_records(const uint8_t *data, size_t bytes)
 
         if (payload > bytes - 2)
             payload = bytes - 2;
-        file_records_init(&records, kvg_alloc_default());
-        file_record_begin(&records, (enum file_kind)(data[0] % 11));
+        kvi_file_records_init(&records, kvg_alloc_default());
+        kvi_file_record_begin(&records, (enum file_kind)(data[0] % 11));
         for (i = 0; i + 4 <= payload; i += 4) {
             uint32_t word;
 
             memcpy(&word, data + 2 + i, 4);
-            file_record_u32(&records, word);
+            kvi_file_record_u32(&records, word);
         }
-        file_record_end(&records);
-        file_records_seal(&records, 1, file->now.bytes);
+        kvi_file_record_end(&records);
+        kvi_file_records_seal(&records, 1, file->now.bytes);
         append_raw(records.data, records.bytes);
-        file_records_fini(&records);
+        kvi_file_records_fini(&records);
         data += 2 + payload;
         bytes -= 2 + payload;
     }

@@ -490,7 +490,7 @@ static kvg_err open_on_disk(const struct kvg_store_url *url,
     struct kvg_error *error)
 {
     struct file_store *file;
-    kvg_err err = file_open_io(url, options, &DISK->io, &file, error);
+    kvg_err err = kvi_file_open_io(url, options, &DISK->io, &file, error);
 
     (void)flags_out;
     *out = file;

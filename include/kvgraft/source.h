@@ -105,8 +105,8 @@ KVG_API void kvg_source_status_answer(struct kvg_source *source, uint64_t action
 KVG_API void kvg_source_count_answer(
     struct kvg_source *source, uint64_t action_id, uint64_t key_count, uint64_t now_ms);
 /* The listing that comes is the store exactly after that message of that life.  Before its first
- * piece; a publisher without epochs does not say it, and a listing of one takes part in a status
- * and the events that come meanwhile. */
+ * piece.  Who publishes without an epoch does not say it; then the status before the listing and
+ * the events during it tell how far it reaches. */
 KVG_API void kvg_source_listing_stamp(struct kvg_source *source, uint64_t action_id,
     uint64_t epoch, uint64_t sequence, uint64_t now_ms);
 /* A piece of the listing: bytes as they arrive, one key a line, cut anywhere. */

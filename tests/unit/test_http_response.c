@@ -81,6 +81,36 @@ TEST(a_body_ends_by_length_by_chunks_or_with_the_connection)
     expect("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", 404, "");
 }
 
+static void on_header(void *context, struct kvg_str name, struct kvg_str value)
+{
+    on_body(context, name);
+    on_body(context, kvi_str("="));
+    on_body(context, value);
+    on_body(context, kvi_str(";"));
+}
+
+TEST(headers_that_do_not_concern_the_body_are_handed_on)
+{
+    static const char TEXT[] = "HTTP/1.1 200 OK\r\nX-Kvgraft-Epoch:  77 \r\n"
+                               "Content-Length: 0\r\nx-empty:\r\n\r\n";
+    struct kvn_http_response response;
+    struct seen seen;
+
+    for (size_t piece = 1; piece < sizeof(TEXT); piece++) {
+        memset(&seen, 0, sizeof(seen));
+        kvn_http_response_init(&response, 10, NULL, &seen);
+        response.on_header = on_header;
+        for (size_t at = 0; at < sizeof(TEXT) - 1; at += piece) {
+            size_t left = sizeof(TEXT) - 1 - at;
+            struct kvg_str bytes = {TEXT + at, left < piece ? left : piece};
+
+            CHECK_EQ(kvn_http_response_feed(&response, bytes, NULL), KVG_OK);
+        }
+        CHECK_EQ(kvn_http_response_end(&response, NULL), KVG_OK);
+        CHECK_STR(seen.body, "X-Kvgraft-Epoch=77;x-empty=;");
+    }
+}
+
 TEST(interim_answers_are_passed_over)
 {
     expect("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
@@ -164,6 +194,7 @@ TEST(a_url_is_taken_apart_or_refused)
 }
 
 TEST_MAIN(RUN(a_body_ends_by_length_by_chunks_or_with_the_connection),
+    RUN(headers_that_do_not_concern_the_body_are_handed_on),
     RUN(interim_answers_are_passed_over), RUN(what_is_ambiguous_or_too_large_is_refused),
     RUN(a_line_or_a_heap_of_headers_without_end_is_refused),
     RUN(a_url_is_taken_apart_or_refused))

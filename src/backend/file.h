@@ -62,7 +62,8 @@ struct file_segment {
     uint32_t *parts;      /* Of the catalog. */
     uint64_t last_put;    /* Journal offsets. */
     uint64_t last_drop;
-    bool dirty; /* Holds data that no sync has covered. */
+    bool dirty;         /* Holds data that no sync has covered. */
+    _Atomic bool named; /* Its name is on disk, as far as the sync policy asks. */
     _Atomic int fd;
 };
 
@@ -276,6 +277,9 @@ kvg_err kvi_file_verify_part(struct file_store *file, const struct file_found *f
 /* Opens a segment's file, if it is not open yet, with flags of file_io.h; a negative errno. */
 int kvi_file_segment_fd(
     struct file_store *file, struct file_segment *segment, unsigned flags);
+
+/* Makes the file of a segment that was just added, and opens it. */
+int kvi_file_segment_make(struct file_store *file, struct file_segment *segment);
 
 /* Fills *error for a failed system call. */
 kvg_err kvi_file_failed(struct file_store *file, const char *what, const char *name,

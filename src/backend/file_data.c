@@ -42,23 +42,50 @@ int kvi_file_segment_fd(
     return fd;
 }
 
+/* Puts the name of a segment on disk, once.  Whoever made the file may have died before doing so,
+ * and then its data, synced or not, would be lost with the name. */
+static int sync_name(struct file_store *file, struct file_segment *segment)
+{
+    int code;
+
+    if (file->sync == FILE_SYNC_NONE ||
+        atomic_load_explicit(&segment->named, memory_order_acquire))
+        return 0;
+    code = file->io->sync_dir(file->io->context, file->dir);
+    if (code >= 0)
+        atomic_store_explicit(&segment->named, true, memory_order_release);
+    return code;
+}
+
+int kvi_file_segment_make(struct file_store *file, struct file_segment *segment)
+{
+    int fd = kvi_file_segment_fd(file, segment, FILE_IO_CREATE | FILE_IO_TRUNCATE);
+    int code = fd < 0 ? fd : sync_name(file, segment);
+
+    return code < 0 ? code : fd;
+}
+
 static size_t chunk_count(uint64_t bytes)
 {
     return (size_t)((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
 }
 
-/* The descriptor of a place, with the index held or the slot reserved. */
-static int fd_of(struct file_store *file, uint64_t place, bool create)
+/* The descriptor of a place, with the index held or the slot reserved.  To be written to, it is made
+ * if it is not there: whoever added the segment may have died before. */
+static int fd_of(struct file_store *file, uint64_t place, bool to_write)
 {
     struct file_segment *segment;
     int fd = -ENOENT;
+    int code = 0;
 
     pthread_rwlock_rdlock(&file->index);
     segment = kvi_file_segment(file, PLACE_SEGMENT(place));
     if (segment != NULL)
-        fd = kvi_file_segment_fd(file, segment, create ? FILE_IO_CREATE : 0);
+        fd = kvi_file_segment_fd(file, segment, to_write ? FILE_IO_CREATE : 0);
+    if (fd >= 0 && to_write)
+        code = sync_name(file, segment);
     pthread_rwlock_unlock(&file->index);
-    return fd;
+    return code < 0 ? code : fd;
 }
 
 static uint64_t slot_offset(uint64_t place, uint32_t slot_bytes)
@@ -112,8 +139,7 @@ int kvi_file_write_part(struct file_store *file, uint64_t place,
     uint64_t *sums;
     struct iovec *vector;
     ssize_t written = -ENOMEM;
-    int fd =
-        fd_of(file, place, true); /* Whoever added the segment may have died before. */
+    int fd = fd_of(file, place, true);
 
     for (i = 0; i < part->piece_count; i++)
         bytes += part->pieces[i].bytes;

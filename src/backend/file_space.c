@@ -141,10 +141,7 @@ static kvg_err add_segment(
     kvi_file_records_fini(&records);
     if (err != KVG_OK)
         return err;
-    fd = kvi_file_segment_fd(
-        file, kvi_file_segment(file, id), FILE_IO_CREATE | FILE_IO_TRUNCATE);
-    if (fd >= 0 && file->sync != FILE_SYNC_NONE)
-        fd = file->io->sync_dir(file->io->context, file->dir);
+    fd = kvi_file_segment_make(file, kvi_file_segment(file, id));
     return fd < 0 ? kvi_file_failed(file, "making", "segment", fd, error) : KVG_OK;
 }
 

@@ -18,6 +18,7 @@
 #include <kvgraft/graft.h>
 #include <kvgraft/store.h>
 #include <kvgraft/store_backend.h>
+#include <kvgraft/transport.h>
 #include <kvgraft/dynamo.h>
 
 #endif

@@ -544,6 +544,7 @@ struct kvg_tree_transfer {
     size_t span_count;
     const kvg_node_id *nodes; /* Host tier: whose values they are, from the root down. */
     size_t node_count;
+    const struct kvg_key *previous; /* Offloads: the page before the first; NULL: none. */
 };
 
 /* The transfers that offload `node` to the external store; at most KVG_COMPONENT_MAX.  0 in

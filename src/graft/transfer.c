@@ -34,6 +34,7 @@ kvg_err kvi_transfer_filter(struct kvg_linker *linker,
     *out = in;
     out->key_count = 0;
     out->keys = keys;
+    out->previous = NULL;
     spans->count = 0;
     for (size_t i = 0; i < range_count; i++) {
         if (ranges[i].component != in.component)

@@ -49,13 +49,23 @@ static struct kvg_tree_transfer transfer(
         tree->transfer_scratch.spans + tree->transfer_scratch.span_count;
     uint32_t count = kvi_value_spans(value, value->length - units, units, spans);
 
+    const struct kvg_key *keys = node->page_keys->keys + node->page_key_start;
+    const struct kvg_key *previous = NULL;
+    const struct kvi_node *parent = kvi_parent(tree, node);
+
+    if (pages < node_pages)
+        previous = keys + (node_pages - pages) - 1;
+    else if (parent->page_keys != NULL && parent->length != 0)
+        previous = parent->page_keys->keys + parent->page_key_start +
+                   parent->length / page_size - 1;
     tree->transfer_scratch.span_count += count;
     return (struct kvg_tree_transfer){.component = tree->components[slot]->type,
         .trailing_pages = slot != 0,
-        .keys = node->page_keys->keys + node->page_key_start + (node_pages - pages),
+        .keys = keys + (node_pages - pages),
         .key_count = pages,
         .spans = spans,
-        .span_count = count};
+        .span_count = count,
+        .previous = previous};
 }
 
 kvg_err kvg_tree_offload_build(struct kvg_tree *tree, kvg_node_id id,

@@ -41,8 +41,8 @@
 KVG_BEGIN_DECLS
 
 #define KVG_MOVER_WORKERS_MAX 64u
-#define KVG_MOVER_POOLS_MAX 2u  /* FULL and SWA. */
-#define KVG_MOVER_PLANES_MAX 8u /* Of a pool. */
+#define KVG_MOVER_POOLS_MAX 2u    /* FULL and SWA. */
+#define KVG_MOVER_PLANES_MAX 128u /* Of a pool. */
 #define KVG_MOVER_LAYERS_MAX 1024u
 #define KVG_MOVER_JOBS_MAX 65536u
 

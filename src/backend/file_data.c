@@ -70,8 +70,8 @@ static size_t chunk_count(uint64_t bytes)
     return (size_t)((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
 }
 
-/* The descriptor of a place, with the index held or the slot reserved.  To be written to, it is made
- * if it is not there: whoever added the segment may have died before. */
+/* The descriptor of a place, with the index held or the slot reserved.  To be written to, it is
+ * made if it is not there: whoever added the segment may have died before. */
 static int fd_of(struct file_store *file, uint64_t place, bool to_write)
 {
     struct file_segment *segment;

@@ -3,17 +3,18 @@
 
 /* demo.c -- `kvgraft demo`: one process in which everything can be seen to work.
  *
- *     workload --- prompt ---> pretend engine --- "how much is there?" ---> daemon (HTTP)
- *                                   |                                         ^
- *                                   | pages                                   | events (ZeroMQ),
- *                                   v                                         | admin port (HTTP)
- *                              pretend store ---------------------------------+
+ *     workload -- prompt --> router -- "how much is there, and where?" --> daemon (HTTP)
+ *                              |                                             ^
+ *                              v                                             |
+ *                  engine 1 ... engine N  --- what their devices hold ------>| events (ZeroMQ),
+ *                              |                                             | admin ports (HTTP)
+ *                              v  pages, by the transport                    |
+ *                            store  ------------- what it holds ------------>+
  *
- * Everything between the boxes is the real thing: a TCP port, the master's wire format, the
- * daemon as `kvgraft serve` runs it.  Only the engines compute nothing and the store keeps
- * nothing but the names of the pages.
+ * Everything is the real thing but the model, which computes nothing (demo_engine.h), and the
+ * router, which sends each prompt to the engine that holds most of it.
  *
- * Every request is asked before its pages are stored, and the next one only after the daemon has
+ * Every request is asked before it is served, and the next one only after the daemon has
  * applied what was published, so that the answers can be compared with the truth one by one.
  */
 #include "cli/demo.h"
@@ -22,15 +23,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define APPLY_WAIT_MS 30000u
-
 static const struct kvc_option OPTIONS[] = {
     {"trace", 't', KVC_TEXT, KVC_FIELD(struct kvc_demo_options, trace), "FILE", NULL,
         NULL, 0, 0, "prompts of a FAST'25 trace instead of made ones; -: stdin"},
     {"requests", 'n', KVC_U64, KVC_FIELD(struct kvc_demo_options, requests), "N", "0",
         NULL, 0, UINT32_MAX, "end after N requests; 0: 2,000, or the whole trace"},
     {"engines", 0, KVC_U64, KVC_FIELD(struct kvc_demo_options, engines), "N", "4", NULL,
-        1, KVC_ENGINES_MAX, "pretend engines"},
+        1, KVC_ENGINES_MAX, "engines"},
+    {"store", 'S', KVC_TEXT, KVC_FIELD(struct kvc_demo_options, store), "URL", NULL, NULL,
+        0, 0, "where pages go; default: a directory under /tmp, removed at the end"},
+    {"kill", 'k', KVC_FLAG, KVC_FIELD(struct kvc_demo_options, kill), NULL, NULL, NULL, 0,
+        0, "now and then an engine dies at work, or the store's publisher"},
     {"tp", 0, KVC_U64, KVC_FIELD(struct kvc_demo_options, tp_size), "N", "2", NULL, 1, 64,
         "ranks of an engine: a page has a k and a v of each"},
     {"conversations", 0, KVC_U64, KVC_FIELD(struct kvc_demo_options, conversations), "N",
@@ -46,23 +49,16 @@ static const struct kvc_option OPTIONS[] = {
 };
 
 static const struct kvc_usage USAGE = {"demo", "",
-    "See it work: pretend engines, a real event stream, the daemon, in one process",
+    "See it work: engines that share pages through a store, the daemon, a router, in one "
+    "process",
     OPTIONS, KVC_COUNT(OPTIONS),
-    "Prints how much of the prompts was shared, what a question costs, and what to type "
-    "next.\n\n"
+    "Prints how many tokens did not have to be computed and why, verifies every byte, "
+    "and "
+    "says what to type next.\n\n"
     "  kvgraft demo\n"
     "  kvgraft demo --exit --json\n"
+    "  kvgraft demo --kill --engines 8 --store memory:?bytes=1GiB\n"
     "  kvgraft demo --trace conversation_trace.jsonl\n"};
-
-/* The engine that gets a prompt: of a conversation always the same, else one after another. */
-static struct kvc_engine *engine_of(
-    struct kvc_demo *demo, const struct kvc_prompt *prompt)
-{
-    uint64_t turn =
-        prompt->conversation > 0 ? prompt->conversation : demo->counts.requests;
-
-    return &demo->counts.engines[turn % demo->options->engines];
-}
 
 static kvg_err no_memory(struct kvg_error *error)
 {
@@ -101,12 +97,8 @@ static kvg_err reserve(struct kvc_demo *demo, size_t pages, struct kvg_error *er
 static void count_answer(struct kvc_demo *demo, const struct kvc_prompt *prompt,
     const struct kvc_demo_answer *answer, uint32_t truth, uint64_t took_ns)
 {
-    struct kvc_engine *engine = engine_of(demo, prompt);
     struct kvc_demo_counts *counts = &demo->counts;
 
-    engine->requests++;
-    engine->pages_loaded += answer->contiguous;
-    engine->pages_computed += answer->pages - answer->contiguous;
     counts->latencies_ns[counts->requests++] =
         took_ns < UINT32_MAX ? (uint32_t)took_ns : UINT32_MAX;
     counts->asked_ns += took_ns;
@@ -117,7 +109,7 @@ static void count_answer(struct kvc_demo *demo, const struct kvc_prompt *prompt,
     counts->not_fresh += answer->confidence != KVG_CONFIDENCE_FRESH;
 }
 
-/* One request: asked, then stored, then waited for. */
+/* One request: asked, then served. */
 static kvg_err serve_prompt(
     struct kvc_demo *demo, const struct kvc_prompt *prompt, struct kvg_error *error)
 {
@@ -138,17 +130,7 @@ static kvg_err serve_prompt(
     if (err != KVG_OK)
         return err;
     count_answer(demo, prompt, &answer, truth, kvc_now_ns() - began);
-    err = kvc_store_put(demo->store, demo->keys, (uint32_t)pages);
-    if (err == KVG_OK && !kvd_daemon_wait_messages(demo->daemon, NULL,
-                             kvc_store_counts(demo->store).messages, APPLY_WAIT_MS))
-        err = KVG_ETIMEOUT;
-    if (err != KVG_OK) {
-        error->code = err;
-        snprintf(error->field, sizeof(error->field), "store");
-        snprintf(error->message, sizeof(error->message), "the events did not arrive: %s",
-            kvg_strerror(err));
-    }
-    return err;
+    return kvc_demo_serve(demo, prompt, (uint32_t)pages, truth, error);
 }
 
 static kvg_err run_workload(struct kvc_demo *demo, struct kvg_error *error)
@@ -201,6 +183,8 @@ static kvg_err make(struct kvc_demo *demo, struct kvg_error *error)
         err = no_memory(error);
     if (err == KVG_OK)
         err = kvc_store_new(demo->layout, error, &demo->store);
+    if (err == KVG_OK)
+        err = kvc_demo_make_fleet(demo, error);
     return err == KVG_OK ? kvc_demo_start(demo, error) : err;
 }
 
@@ -208,6 +192,7 @@ static void unmake(struct kvc_demo *demo)
 {
     kvc_http_free(demo->http);
     kvd_daemon_free(demo->daemon);
+    kvc_demo_free_fleet(demo);
     kvc_store_free(demo->store);
     kvg_page_memo_free(demo->memo);
     kvg_layout_free(demo->layout);
@@ -236,7 +221,10 @@ int kvc_demo_main(int argc, char **argv)
         kvc_demo_report(&demo);
         while (!options.exit && !kvc_stopped)
             kvc_sleep_ns(UINT64_C(1000000000));
-        exit_code = demo.counts.wrong == 0 ? KVC_FINE : KVC_FAILED;
+        exit_code =
+            demo.counts.wrong + demo.counts.routed_wrong + demo.counts.bytes_wrong == 0
+                ? KVC_FINE
+                : KVC_FAILED;
     }
     unmake(&demo);
     return exit_code;

@@ -44,6 +44,14 @@ static double share_of(const struct kvc_demo_counts *counts)
     return counts->pages == 0 ? 0 : (double)counts->shared / (double)counts->pages;
 }
 
+static void saved_json(const char *name, const struct kvc_saved *saved)
+{
+    printf(",\"%s\":{\"requests\":%" PRIu64 ",\"device_tokens\":%" PRIu64
+           ",\"store_tokens\":%" PRIu64 ",\"computed_tokens\":%" PRIu64 "}",
+        name, saved->requests, saved->device_tokens, saved->store_tokens,
+        saved->computed_tokens);
+}
+
 static void report_json(struct kvc_demo *demo, const struct kvd_source_state *state)
 {
     const struct kvc_demo_counts *counts = &demo->counts;
@@ -63,25 +71,67 @@ static void report_json(struct kvc_demo *demo, const struct kvd_source_state *st
            ",\"index_parts\":%" PRIu64 ",\"index_bytes\":%zu,\"rss_bytes\":%" PRIu64,
         store.pages, state->presence.pages, state->presence.parts,
         state->presence.memory_bytes, rss_bytes());
+    saved_json("routed", &counts->all);
+    saved_json("round_robin", &counts->round_robin);
+    printf(",\"bytes_verified\":%" PRIu64 ",\"bytes_wrong\":%" PRIu64
+           ",\"routed_wrong\":%" PRIu64 ",\"engines_killed\":%" PRIu64
+           ",\"publishers_killed\":%" PRIu64 ",\"store\":\"%s\"",
+        counts->bytes_verified, counts->bytes_wrong, counts->routed_wrong,
+        counts->engines_killed, counts->publishers_killed,
+        kvg_store_url_text(demo->pages));
     printf(",\"events\":%" PRIu64 ",\"messages\":%" PRIu64 ",\"engines\":%" PRIu64
            ",\"url\":\"%s\"}\n",
         store.events, store.messages, demo->options->engines, demo->url);
 }
 
+static double share_of_tokens(uint64_t part, const struct kvc_saved *saved)
+{
+    uint64_t all = saved->device_tokens + saved->store_tokens + saved->computed_tokens;
+
+    return all == 0 ? 0 : 100 * (double)part / (double)all;
+}
+
+static void report_saved(const char *who, const struct kvc_saved *saved)
+{
+    char number[KVC_NUMBER_BYTES];
+
+    printf("    %-13s %6" PRIu64
+           " requests: device %4.1f %%, store %4.1f %%, computed %s "
+           "tokens\n",
+        who, saved->requests, share_of_tokens(saved->device_tokens, saved),
+        share_of_tokens(saved->store_tokens, saved),
+        kvc_count_text(saved->computed_tokens, number));
+}
+
 static void report_engines(struct kvc_demo *demo)
 {
+    const struct kvc_demo_counts *counts = &demo->counts;
+    const struct kvc_saved *all = &counts->all;
+    char name[KVC_SOURCE_BYTES];
+    char a[KVC_NUMBER_BYTES];
     uint64_t i;
 
-    for (i = 0; i < demo->options->engines && i < 8; i++) {
-        const struct kvc_engine *engine = &demo->counts.engines[i];
-        char loaded[KVC_NUMBER_BYTES];
-        char computed[KVC_NUMBER_BYTES];
-
-        printf("    engine %" PRIu64 "      %6" PRIu64
-               " requests, %s pages taken from the store, %s computed\n",
-            i + 1, engine->requests, kvc_count_text(engine->pages_loaded, loaded),
-            kvc_count_text(engine->pages_computed, computed));
-    }
+    printf("  saved         %10s  tokens of prefill: %.1f %% were on the device, %.1f %% "
+           "came from the store\n",
+        kvc_count_text(all->device_tokens + all->store_tokens, a),
+        share_of_tokens(all->device_tokens, all),
+        share_of_tokens(all->store_tokens, all));
+    for (i = 0; i < demo->options->engines && i < 8; i++)
+        report_saved(kvc_demo_source(i, name), &counts->engines[i]);
+    report_saved("routed", all);
+    report_saved("round robin", &counts->round_robin);
+    printf("  verified      %10s  of pages found on a device or loaded; ",
+        kvc_bytes_text(counts->bytes_verified, a));
+    if (counts->bytes_wrong == 0)
+        printf("every byte is right\n");
+    else
+        printf("%" PRIu64 " bytes are WRONG\n", counts->bytes_wrong);
+    if (demo->options->kill)
+        printf("  killed        %10" PRIu64
+               "  engines at work; the store's publisher %" PRIu64
+               " times, followed again after %s at most\n",
+            counts->engines_killed, counts->publishers_killed,
+            kvc_time_text((double)counts->recovery_ns, a));
 }
 
 static void report_numbers(struct kvc_demo *demo, const struct kvd_source_state *state)
@@ -91,7 +141,7 @@ static void report_numbers(struct kvc_demo *demo, const struct kvd_source_state 
     char a[KVC_NUMBER_BYTES];
     char b[KVC_NUMBER_BYTES];
 
-    printf("  requests      %10s  each asked before its pages were stored\n",
+    printf("  requests      %10s  each asked before it was served\n",
         kvc_count_text(counts->requests, a));
     printf("  pages         %10s  of %" PRIu32 " tokens, %s tokens in all\n",
         kvc_count_text(counts->pages, a), kvc_workload_page_size(demo->workload),
@@ -110,10 +160,11 @@ static void report_numbers(struct kvc_demo *demo, const struct kvd_source_state 
         kvc_bytes_text(state->presence.memory_bytes, b));
     printf(" (process: %s)\n", kvc_bytes_text(rss_bytes(), a));
     printf("  answers       %10s  ", kvg_confidence_name(state->source.confidence));
-    if (counts->wrong == 0)
+    if (counts->wrong + counts->routed_wrong == 0)
         printf("all equal to the truth");
     else
-        printf("%" PRIu64 " NOT equal to the truth", counts->wrong);
+        printf(
+            "%" PRIu64 " NOT equal to the truth", counts->wrong + counts->routed_wrong);
     printf(", %" PRIu64 " less than fresh\n", counts->not_fresh);
     printf("  took        %10.1f s\n", (double)counts->took_ns / 1e9);
 }
@@ -166,9 +217,10 @@ void kvc_demo_report(struct kvc_demo *demo)
         fflush(stdout);
         return;
     }
-    printf("%s%" PRIu64 " pretend engines, one pretend store, the daemon: all in this "
-           "process%s\n",
+    printf("%s%" PRIu64
+           " engines, one store, the daemon, a router: all in this process%s\n",
         style.bold, demo->options->engines, style.end);
+    printf("  store         %s\n", kvg_store_url_text(demo->pages));
     report_numbers(demo, &state);
     if (!demo->options->exit)
         report_example(demo);

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* demo_store.c -- the pretend store of the demonstration (demo_store.h).
+/* demo_store.c -- see demo_store.h.
  *
- * The pages are a set: open addressing over the keys themselves, which are hashes already; half
- * full at most.
+ *     any thread            publishing thread                 admin thread (libmicrohttpd's)
+ *     ----------            -----------------                 ------------------------------
+ *     hook -> noted list -> set of pages, counts -- lock -->  /get_all_keys /metrics ...
+ *                           publisher
  *
- *     putting thread              admin thread (libmicrohttpd's)
- *     ---------------             -------------------------------
- *     set, counts  -- lock ---->  /get_all_keys /metrics /kv_events/status
- *     publisher
- *
- * Pages are never removed: this is the case without eviction.
+ * The set is open addressing over the keys, which are hashes already; half full at most.  A page
+ * has a bit for each part; one without any keeps its slot until the set grows.
  */
 #include "cli/demo_store.h"
 
@@ -30,6 +28,22 @@
 #define SLOTS_FIRST 4096u
 #define EVENTS_A_MESSAGE 256u
 
+#define PARTS_MAX 128u
+
+struct page {
+    struct kvg_key key; /* All zero: free. */
+    uint64_t parts[PARTS_MAX / 64];
+    enum kvg_medium medium;
+};
+
+/* A change to come. */
+struct noted {
+    struct kvg_key key;
+    uint16_t part;
+    uint8_t stored;
+    uint8_t medium;
+};
+
 struct kvc_store {
     const struct kvg_layout *layout;
     struct kvc_stream *stream;
@@ -38,22 +52,49 @@ struct kvc_store {
     char admin_url[64];
     pthread_mutex_t lock;
     struct kvc_store_counts counts;
-    struct kvg_key *slots; /* All zero: free. */
-    size_t slot_count;     /* A power of two. */
+    struct page *slots;
+    size_t slot_count; /* A power of two. */
+    size_t slots_used;
+    pthread_mutex_t noted_lock;
+    struct noted *noted;
+    size_t noted_count;
+    size_t noted_capacity;
+    bool noted_lost; /* There was no memory for one. */
 };
 
 /* The set ---------------------------------------------------------------------------------- */
 
-static bool is_free(const struct kvg_key *slot)
+static bool is_free(const struct page *page)
 {
     static const struct kvg_key ZERO;
 
-    return memcmp(slot, &ZERO, sizeof(ZERO)) == 0;
+    return memcmp(&page->key, &ZERO, sizeof(ZERO)) == 0;
+}
+
+static bool has_part(const struct page *page, uint32_t part)
+{
+    return (page->parts[part / 64] >> part % 64 & 1) != 0;
+}
+
+static bool is_empty(const struct page *page)
+{
+    return (page->parts[0] | page->parts[1]) == 0;
+}
+
+static bool is_whole(const struct kvc_store *store, const struct page *page)
+{
+    uint32_t part;
+
+    for (part = 0; part < kvg_layout_part_count(store->layout); part++) {
+        if (!has_part(page, part))
+            return false;
+    }
+    return true;
 }
 
 /* The slot that holds the key, or the free one where it belongs. */
 static size_t slot_of(
-    const struct kvg_key *slots, size_t slot_count, const struct kvg_key *key)
+    const struct page *slots, size_t slot_count, const struct kvg_key *key)
 {
     uint64_t hash;
     size_t slot;
@@ -61,33 +102,33 @@ static size_t slot_of(
     memcpy(&hash, key->bytes, sizeof(hash));
     for (slot = hash & (slot_count - 1); !is_free(&slots[slot]);
          slot = (slot + 1) & (slot_count - 1)) {
-        if (memcmp(&slots[slot], key, sizeof(*key)) == 0)
+        if (memcmp(&slots[slot].key, key, sizeof(*key)) == 0)
             break;
     }
     return slot;
 }
 
+/* Twice the room, without the pages that are gone. */
 static bool grow(struct kvc_store *store)
 {
     size_t slot_count = store->slot_count * 2;
-    struct kvg_key *slots = calloc(slot_count, sizeof(*slots));
+    struct page *slots = calloc(slot_count, sizeof(*slots));
     size_t i;
 
     if (slots == NULL)
         return false;
+    store->slots_used = 0;
     for (i = 0; i < store->slot_count; i++) {
-        if (!is_free(&store->slots[i]))
-            slots[slot_of(slots, slot_count, &store->slots[i])] = store->slots[i];
+        const struct page *page = &store->slots[i];
+        if (is_free(page) || is_empty(page))
+            continue;
+        slots[slot_of(slots, slot_count, &page->key)] = *page;
+        store->slots_used++;
     }
     free(store->slots);
     store->slots = slots;
     store->slot_count = slot_count;
     return true;
-}
-
-static bool holds(const struct kvc_store *store, const struct kvg_key *key)
-{
-    return !is_free(&store->slots[slot_of(store->slots, store->slot_count, key)]);
 }
 
 /* The admin port --------------------------------------------------------------------------- */
@@ -107,8 +148,10 @@ static char *list_keys(struct kvc_store *store, size_t *bytes_out)
         if (is_free(&store->slots[i]))
             continue;
         for (part = 0; part < parts; part++) {
+            if (!has_part(&store->slots[i], part))
+                continue;
             bytes += kvg_layout_object_key(
-                store->layout, &store->slots[i], part, text + bytes);
+                store->layout, &store->slots[i].key, part, text + bytes);
             text[bytes++] = '\n';
         }
     }
@@ -133,7 +176,7 @@ static char *print_counts(struct kvc_store *store, const char *path, size_t *byt
             "{\"enabled\":true,\"published_batches\":%" PRIu64
             ",\"published_events\":%" PRIu64
             ",\"dropped_events\":0,\"skipped_unparsed_keys\":0}",
-            store->counts.messages, store->counts.events);
+            store->counts.sequence, store->counts.last_event_id);
     *bytes_out = (size_t)bytes;
     return text;
 }
@@ -208,7 +251,9 @@ void kvc_store_free(struct kvc_store *store)
     kvc_stream_close(store->stream);
     kvg_event_writer_free(store->writer);
     pthread_mutex_destroy(&store->lock);
+    pthread_mutex_destroy(&store->noted_lock);
     free(store->slots);
+    free(store->noted);
     free(store);
 }
 
@@ -225,6 +270,7 @@ kvg_err kvc_store_new(
         return KVG_ENOMEM;
     store->layout = layout;
     pthread_mutex_init(&store->lock, NULL);
+    pthread_mutex_init(&store->noted_lock, NULL);
     store->slot_count = SLOTS_FIRST;
     store->slots = calloc(SLOTS_FIRST, sizeof(*store->slots));
     err = store->slots == NULL ? KVG_ENOMEM : KVG_OK;
@@ -263,8 +309,13 @@ uint32_t kvc_store_held(
 {
     uint32_t held = 0;
 
-    while (held < key_count && holds(store, &keys[held]))
+    while (held < key_count) {
+        const struct page *page =
+            &store->slots[slot_of(store->slots, store->slot_count, &keys[held])];
+        if (is_free(page) || !is_whole(store, page))
+            break;
         held++;
+    }
     return held;
 }
 
@@ -272,6 +323,92 @@ struct kvc_store_counts kvc_store_counts(const struct kvc_store *store)
 {
     return store->counts; /* Written by the calling thread only. */
 }
+
+/* Noting ----------------------------------------------------------------------------------- */
+
+static void note(struct kvc_store *store, const struct kvg_key *key, uint32_t part,
+    bool stored, enum kvg_medium medium)
+{
+    pthread_mutex_lock(&store->noted_lock);
+    if (store->noted_count == store->noted_capacity) {
+        size_t capacity = store->noted_capacity * 2 + 1024;
+        struct noted *noted = realloc(store->noted, capacity * sizeof(*noted));
+        if (noted != NULL) {
+            store->noted = noted;
+            store->noted_capacity = capacity;
+        }
+    }
+    if (store->noted_count < store->noted_capacity)
+        store->noted[store->noted_count++] =
+            (struct noted){*key, (uint16_t)part, stored, (uint8_t)medium};
+    else
+        store->noted_lost = true;
+    pthread_mutex_unlock(&store->noted_lock);
+}
+
+static void on_change(void *context, const struct kvg_store_change *change)
+{
+    struct kvc_store *store = context;
+    struct kvg_object_key object;
+    int32_t part;
+
+    if (!kvg_object_key_parse(change->key, &object))
+        return;
+    part = kvg_layout_part_of(store->layout, &object);
+    if (part >= 0 && part < (int32_t)PARTS_MAX)
+        note(store, &object.key, (uint32_t)part, change->kind == KVG_STORE_STORED,
+            change->medium);
+}
+
+struct kvg_store_hook kvc_store_hook(struct kvc_store *store)
+{
+    return (struct kvg_store_hook){on_change, store};
+}
+
+void kvc_store_gain(struct kvc_store *store, const struct kvg_key *key)
+{
+    uint32_t part;
+
+    for (part = 0; part < kvg_layout_part_count(store->layout); part++)
+        note(store, key, part, true, KVG_MEDIUM_CPU);
+}
+
+static void lose(struct kvc_store *store, const struct page *page)
+{
+    uint32_t part;
+
+    for (part = 0; part < PARTS_MAX; part++) {
+        if (has_part(page, part))
+            note(store, &page->key, part, false, page->medium);
+    }
+}
+
+void kvc_store_lose_hash(struct kvc_store *store, int64_t hash)
+{
+    struct kvg_key key = {{0}};
+    uint64_t first;
+    size_t slot;
+    size_t i;
+
+    for (i = 0; i < 8; i++)
+        key.bytes[i] = (uint8_t)((uint64_t)hash >> (56 - 8 * i));
+    memcpy(&first, key.bytes, sizeof(first));
+    for (slot = first & (store->slot_count - 1); !is_free(&store->slots[slot]);
+         slot = (slot + 1) & (store->slot_count - 1)) {
+        if (memcmp(store->slots[slot].key.bytes, key.bytes, 8) == 0)
+            lose(store, &store->slots[slot]);
+    }
+}
+
+void kvc_store_lose_all(struct kvc_store *store)
+{
+    size_t slot;
+
+    for (slot = 0; slot < store->slot_count; slot++)
+        lose(store, &store->slots[slot]);
+}
+
+/* Publishing ------------------------------------------------------------------------------- */
 
 /* Sends what the writer holds. */
 static kvg_err publish(struct kvc_store *store, uint64_t event_count)
@@ -284,77 +421,124 @@ static kvg_err publish(struct kvc_store *store, uint64_t event_count)
         return err;
     pthread_mutex_lock(&store->lock);
     store->counts.messages++;
+    store->counts.sequence++;
     store->counts.events += event_count;
+    store->counts.last_event_id += event_count;
     pthread_mutex_unlock(&store->lock);
-    kvg_sequence_encode(store->counts.messages, sequence);
+    kvg_sequence_encode(store->counts.sequence, sequence);
     frames[0] = (struct kvg_str){"", 0};
     frames[1] = (struct kvg_str){(const char *)sequence, sizeof(sequence)};
     return kvc_stream_send(store->stream, frames, 3);
 }
 
-/* Notes a page as stored; *is_new tells whether it was not before. */
-static kvg_err note_page(struct kvc_store *store, const struct kvg_key *key, bool *is_new)
+/* Makes a change true; *changed tells whether it was not before. */
+static kvg_err apply(struct kvc_store *store, const struct noted *noted, bool *changed)
 {
+    uint64_t bit = UINT64_C(1) << noted->part % 64;
+    struct page *page;
+    bool was_whole;
     kvg_err err = KVG_OK;
 
-    *is_new = !holds(store, key);
-    if (!*is_new)
-        return KVG_OK;
     pthread_mutex_lock(&store->lock);
-    if ((store->counts.pages + 1) * 2 > store->slot_count && !grow(store))
+    if ((store->slots_used + 1) * 2 > store->slot_count && !grow(store))
         err = KVG_ENOMEM;
-    if (err == KVG_OK) {
-        store->slots[slot_of(store->slots, store->slot_count, key)] = *key;
-        store->counts.pages++;
-        store->counts.objects += kvg_layout_part_count(store->layout);
+    page = &store->slots[slot_of(store->slots, store->slot_count, &noted->key)];
+    *changed = err == KVG_OK && (!is_free(page) || noted->stored != 0) &&
+               has_part(page, noted->part) != (noted->stored != 0);
+    if (*changed) {
+        if (is_free(page))
+            store->slots_used++;
+        was_whole = !is_free(page) && is_whole(store, page);
+        page->key = noted->key;
+        page->medium = (enum kvg_medium)noted->medium;
+        page->parts[noted->part / 64] ^= bit;
+        store->counts.objects += noted->stored != 0 ? 1 : UINT64_MAX;
+        store->counts.pages += (uint64_t)is_whole(store, page) - (uint64_t)was_whole;
     }
     pthread_mutex_unlock(&store->lock);
     return err;
 }
 
-static void write_page(
-    struct kvc_store *store, const struct kvg_key *key, uint64_t first_id)
+static void write_event(
+    struct kvc_store *store, const struct noted *noted, uint64_t event_id)
 {
+    const char *medium = noted->medium == KVG_MEDIUM_DISK ? "disk" : "cpu";
     char name[KVG_OBJECT_KEY_BYTES_MAX + 1];
-    struct kvg_event event = {.kind = KVG_EVENT_STORED,
+    struct kvg_event event = {
+        .kind = noted->stored != 0 ? KVG_EVENT_STORED : KVG_EVENT_REMOVED,
         .form = KVG_FORM_OBJECT,
-        .medium = KVG_MEDIUM_CPU,
-        .medium_name = {"cpu", 3},
+        .medium = (enum kvg_medium)noted->medium,
+        .medium_name = {medium, strlen(medium)},
         .tenant_id = {"default", 7},
         .backend_id = {"demo", 4},
+        .event_id = event_id,
         .has_event_id = true};
-    uint32_t part;
 
-    for (part = 0; part < kvg_layout_part_count(store->layout); part++) {
-        event.object_key =
-            (struct kvg_str){name, kvg_layout_object_key(store->layout, key, part, name)};
-        event.event_id = first_id + part;
-        kvg_event_writer_add(store->writer, &event, NULL, 0, NULL, 0);
-    }
+    event.object_key = (struct kvg_str){
+        name, kvg_layout_object_key(store->layout, &noted->key, noted->part, name)};
+    kvg_event_writer_add(store->writer, &event, NULL, 0, NULL, 0);
 }
 
-kvg_err kvc_store_put(
-    struct kvc_store *store, const struct kvg_key *keys, uint32_t key_count)
+kvg_err kvc_store_publish(struct kvc_store *store)
 {
-    uint32_t parts = kvg_layout_part_count(store->layout);
     uint64_t events = 0;
-    kvg_err err = KVG_OK;
-    uint32_t i;
+    kvg_err err;
+    size_t i;
 
-    for (i = 0; i < key_count && err == KVG_OK; i++) {
-        bool is_new;
+    pthread_mutex_lock(&store->noted_lock);
+    err = store->noted_lost ? KVG_ENOMEM : KVG_OK;
+    for (i = 0; i < store->noted_count && err == KVG_OK; i++) {
+        bool changed;
 
-        err = note_page(store, &keys[i], &is_new);
-        if (err != KVG_OK || !is_new)
+        err = apply(store, &store->noted[i], &changed);
+        if (err != KVG_OK || !changed)
             continue;
         if (events == 0)
             kvg_event_writer_begin(store->writer, kvc_wall_ms(), true, 0);
-        write_page(store, &keys[i], store->counts.events + events + 1);
-        events += parts;
-        if (events >= EVENTS_A_MESSAGE) {
+        write_event(store, &store->noted[i], store->counts.last_event_id + events + 1);
+        if (++events >= EVENTS_A_MESSAGE) {
             err = publish(store, events);
             events = 0;
         }
     }
+    store->noted_count = 0;
+    pthread_mutex_unlock(&store->noted_lock);
     return err == KVG_OK && events > 0 ? publish(store, events) : err;
+}
+
+kvg_err kvc_store_restart(struct kvc_store *store, struct kvg_error *error)
+{
+    char endpoint[KVC_ENDPOINT_BYTES];
+    struct kvc_stream_options options = {.endpoint = endpoint, .queue_messages = 100000};
+    kvg_err err;
+
+    snprintf(endpoint, sizeof(endpoint), "%s", kvc_stream_endpoint(store->stream));
+    kvc_stream_close(store->stream);
+    store->stream = NULL;
+    err = kvc_stream_publish(&options, error, &store->stream);
+    pthread_mutex_lock(&store->lock);
+    store->counts.sequence = 0;
+    store->counts.last_event_id = 0;
+    pthread_mutex_unlock(&store->lock);
+    return err;
+}
+
+kvg_err kvc_store_say_again(struct kvc_store *store)
+{
+    size_t slot;
+    uint32_t part;
+
+    for (slot = 0; slot < store->slot_count; slot++) {
+        const struct page *page = &store->slots[slot];
+        for (part = 0; part < PARTS_MAX; part++) {
+            struct noted noted = {page->key, (uint16_t)part, 1, (uint8_t)page->medium};
+
+            if (!has_part(page, part))
+                continue;
+            kvg_event_writer_begin(store->writer, kvc_wall_ms(), true, 0);
+            write_event(store, &noted, store->counts.last_event_id + 1);
+            return publish(store, 1);
+        }
+    }
+    return KVG_OK;
 }

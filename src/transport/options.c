@@ -123,7 +123,7 @@ static kvg_err add_pool(struct kvg_mover *mover, const struct kvg_device_pool *f
             error, KVG_ELIMIT, index, -1, "layer_count", "is not between 1 and 1,024");
     if (from->plane_count < 1 || from->plane_count > KVG_MOVER_PLANES_MAX)
         return refuse(
-            error, KVG_ELIMIT, index, -1, "plane_count", "is not between 1 and 8");
+            error, KVG_ELIMIT, index, -1, "plane_count", "is not between 1 and 128");
     pool->component = from->component;
     pool->replicated = from->replicated;
     pool->layer_count = from->layer_count;

@@ -56,6 +56,7 @@ uint32_t kvi_step_pages(
     }
     count = smaller(KVI_CHUNK_PAGES,
         mover->piece_max / (pool->plane_count * layers * pages->runs_max));
+    count = smaller(count, KVI_CHUNK_PARTS / pool->plane_count);
     if (!mover->in_place)
         count = smaller(count, mover->staging_bytes / stage_bytes(mover, pool, layers));
     return count;
@@ -64,6 +65,7 @@ uint32_t kvi_step_pages(
 uint32_t kvi_step_units(const struct kvg_mover *mover, const struct kvi_job *job)
 {
     uint64_t pieces = 0;
+    uint32_t parts = 0;
     uint32_t count;
 
     for (uint32_t i = 0; i < job->transfer_count; i++) {
@@ -71,9 +73,11 @@ uint32_t kvi_step_units(const struct kvg_mover *mover, const struct kvi_job *job
         const struct kvi_pool *pool = &mover->pools[pages->pool];
         if ((uint64_t)pool->layer_count * pages->runs_max > KVG_STORE_PIECES_MAX)
             return 0;
+        parts += pool->plane_count;
         pieces += (uint64_t)pool->plane_count * pool->layer_count * pages->runs_max;
     }
     count = smaller(KVI_CHUNK_PAGES, mover->piece_max / pieces);
+    count = smaller(count, KVI_CHUNK_PARTS / parts);
     if (!mover->in_place)
         count = smaller(count, mover->staging_bytes / mover->page_bytes);
     return count;

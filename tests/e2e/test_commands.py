@@ -174,12 +174,44 @@ def test_demo_ends_by_itself_and_its_answers_are_the_truth():
     assert got["wrong_answers"] == 0 and got["not_fresh_answers"] == 0
     assert got["index_pages"] == got["store_pages"] == got["pages"] - got["shared"]
     assert got["confidence"] == "fresh"
+    assert got["bytes_verified"] > 0 and got["bytes_wrong"] == 0 and got["routed_wrong"] == 0
+    assert got["store"].startswith("file:/tmp/kvgraft-demo-")
+    assert not os.path.exists(got["store"][5:].split("?")[0])
+    routed, in_turn = got["routed"], got["round_robin"]
+    for saved in routed, in_turn:
+        assert saved["requests"] == 300
+        assert (saved["device_tokens"] + saved["store_tokens"] + saved["computed_tokens"]
+                == got["tokens"])
+    # All that was computed before is found, wherever a prompt goes; routing finds it nearer.
+    assert routed["device_tokens"] + routed["store_tokens"] == 64 * got["shared"]
+    assert routed["computed_tokens"] == in_turn["computed_tokens"]
+    assert routed["device_tokens"] > in_turn["device_tokens"]
     again = json.loads(run("demo", "--exit", "--json", "-n", "300", "--listen",
                            "127.0.0.1:%d" % free_port())[1])
     assert (again["pages"], again["shared"]) == (got["pages"], got["shared"])
     other = json.loads(run("demo", "--exit", "--json", "-n", "300", "--seed", "2", "--listen",
                            "127.0.0.1:%d" % free_port())[1])
     assert other["pages"] != got["pages"] and other["wrong_answers"] == 0
+
+
+def test_demo_recovers_from_engines_and_publishers_that_die():
+    code, out, err = run("demo", "--exit", "--json", "-n", "300", "--kill", "--engines", "3",
+                         "--store", "memory:?bytes=1GiB", "--listen",
+                         "127.0.0.1:%d" % free_port(), timeout=300)
+    assert code == 0, err
+    got = json.loads(out)
+    assert got["engines_killed"] > 0 and got["publishers_killed"] > 0
+    assert got["wrong_answers"] == got["routed_wrong"] == got["bytes_wrong"] == 0
+    assert got["index_pages"] == got["store_pages"] == got["pages"] - got["shared"]
+    # What a dead engine held is in the store all the same.
+    assert (got["routed"]["device_tokens"] + got["routed"]["store_tokens"]
+            >= 64 * got["shared"])
+
+
+def test_demo_says_what_is_wrong_with_a_store():
+    code, _, err = run("demo", "--exit", "--store", "nosuch:x", "--listen",
+                       "127.0.0.1:%d" % free_port())
+    assert code == 1 and "nosuch" in err
 
 
 def test_demo_stays_up_and_can_be_asked_until_ctrl_c():

@@ -25,8 +25,9 @@ static uint32_t stride(const struct kit_shape *shape)
 static struct kvg_str suffix_of(
     const struct kit_shape *shape, uint32_t pool, uint32_t rank, uint32_t plane)
 {
-    static char text[64][16]; /* Strings must live while a configuration is used. */
-    static unsigned next;
+    static _Thread_local char
+        text[64][16]; /* Strings must live while a configuration is used. */
+    static _Thread_local unsigned next;
     char *out = text[next++ % 64];
     int bytes;
     if (pool == 1)

@@ -169,6 +169,15 @@ static void check_asked(const struct mem_job *asked, const struct kvg_key *h)
     CHECK_MEM(asked->transfers[1].keys, &h[4], 2 * sizeof(h[0]));
 }
 
+static void check_one_page_each(const struct mem_job *load, const struct kvg_key *key)
+{
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_EQ(load->transfers[i].key_count, 1);
+        CHECK_MEM(load->transfers[i].keys, key, sizeof(*key));
+        CHECK_EQ(load->transfers[i].slot_count, 1);
+    }
+}
+
 TEST(a_load_that_raced_with_an_insert_loads_the_rest_step_by_step)
 {
     struct mem_store store;
@@ -212,11 +221,7 @@ TEST(a_load_that_raced_with_an_insert_loads_the_rest_step_by_step)
     struct mem_job *load = &fix.transport->last_load;
     CHECK(fix.load.queued);
     CHECK_EQ(load->count, 2);
-    for (size_t i = 0; i < 2; i++) {
-        CHECK_EQ(load->transfers[i].key_count, 1);
-        CHECK_MEM(load->transfers[i].keys, &h[3], sizeof(h[0]));
-        CHECK_EQ(load->transfers[i].slot_count, 1);
-    }
+    check_one_page_each(load, &h[3]);
     uint64_t slot = load->transfers[0].slots[0];
     CHECK_EQ(kvg_window_slot(fix.memory.window, slot), load->transfers[1].slots[0]);
     CHECK_EQ(kvg_window_slot(fix.memory.window, raced), raced_window);

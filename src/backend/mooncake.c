@@ -349,7 +349,8 @@ const struct kvg_store_backend kvi_store_mooncake = {
     .version = KVG_STORE_BACKEND_VERSION,
     .flags = KVG_STORE_SHARED | KVG_STORE_REMOVES,
     .scheme = "mooncake",
-    .summary = "//MASTER:PORT: Mooncake's distributed store, through its C library",
+    .summary =
+        "mooncake://MASTER:PORT  Mooncake's distributed store, through its C library",
     .parameters = PARAMETERS,
     .open = mooncake_open,
     .close = mooncake_close,

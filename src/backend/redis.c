@@ -355,8 +355,9 @@ static const char *const PARAMETERS[] = {"bytes", "connections", "db", "connect_
     .stats = redis_stats, .check = kvi_redis_check
 
 const struct kvg_store_backend kvi_store_redis = {SAME_FOR_BOTH, .scheme = "redis",
-    .summary = "//[USER:PASSWORD@]HOST:PORT,...: Redis or Valkey servers",
+    .summary = "redis://[USER:PASSWORD@]HOST:PORT,...  Redis or Valkey servers",
     .open = redis_open};
 
 const struct kvg_store_backend kvi_store_rediss = {SAME_FOR_BOTH, .scheme = "rediss",
-    .summary = "the same through TLS", .open = rediss_open};
+    .summary = "rediss://...  the same through TLS, where hiredis has it",
+    .open = rediss_open};

@@ -195,7 +195,7 @@ def test_demo_ends_by_itself_and_its_answers_are_the_truth():
 
 
 def test_demo_recovers_from_engines_and_publishers_that_die():
-    code, out, err = run("demo", "--exit", "--json", "-n", "300", "--kill", "--engines", "3",
+    code, out, err = run("demo", "--exit", "--json", "-n", "500", "--kill", "--engines", "3",
                          "--store", "memory:?bytes=1GiB", "--listen",
                          "127.0.0.1:%d" % free_port(), timeout=300)
     assert code == 0, err

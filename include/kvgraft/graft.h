@@ -127,7 +127,9 @@ struct kvg_transport {
     size_t (*take_loads)(
         void *context, struct kvg_load_result *results, size_t result_max);
 
-    /* Writes pages; they become visible to lookups together or not at all.  KVG_EBUSY: not now.
+    /* Writes pages.  Each becomes visible to lookups as a whole or not at all; of an offload that
+     * failed, whole pages may be there: a key names content, so they are right.  KVG_EBUSY: not
+     * now.
      * Any error: there will be no result. */
     kvg_err (*offload)(
         void *context, const struct kvg_tree_transfer *transfers, size_t transfer_count);

@@ -167,7 +167,7 @@ static void copy_transfer(const struct kvg_mover *mover,
 /* Whether this rank writes anything of a transfer. */
 static bool writes(const struct kvg_mover *mover, const struct kvi_pages *pages)
 {
-    return mover->owner || !mover->pools[pages->pool].replicated || KVI_MOVER_PLANTED(1);
+    return mover->owner || !mover->pools[pages->pool].replicated;
 }
 
 static void make_units(const struct kvg_mover *mover, struct kvi_job *job)

@@ -107,8 +107,7 @@ static bool has_window(
 
     if (other->trailing_pages && other->key_count < wanted)
         wanted = (uint32_t)other->key_count;
-    return mover->good[pages - 1] >= wanted ||
-           (KVI_MOVER_PLANTED(4) && mover->good[pages - 1] > 0);
+    return mover->good[pages - 1] >= wanted;
 }
 
 kvg_err kvi_mover_lookup(struct kvg_mover *mover,

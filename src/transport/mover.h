@@ -14,12 +14,6 @@
 #define KVI_BROKEN_BATCHES 64u
 #define KVI_NO_PAGE UINT32_MAX
 
-/* Planted bugs, for tests that must catch them (tests/transport.cmake). */
-#ifndef KVI_MOVER_PLANT
-#define KVI_MOVER_PLANT 0
-#endif
-#define KVI_MOVER_PLANTED(number) (KVI_MOVER_PLANT == (number))
-
 struct kvi_plane {
     uint32_t part; /* Of the layout. */
     char **layers;

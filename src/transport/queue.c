@@ -397,12 +397,8 @@ static size_t table_take_offloads(void *context, bool *results, size_t result_ma
     pthread_mutex_lock(&mover->lock);
     while (*link != NULL && count < result_max) {
         const struct kvi_job *job = *link;
-        if (job->state != KVI_JOB_DONE) {
-            if (!KVI_MOVER_PLANTED(5))
-                break;
-            link = &(*link)->next;
-            continue;
-        }
+        if (job->state != KVI_JOB_DONE)
+            break;
         results[count++] = job->err == KVG_OK;
         mover->stats.offloads++;
         if (job->err == KVG_OK)
@@ -441,8 +437,7 @@ static bool is_past(
             return true;
         }
         if (job->state != KVI_JOB_DONE &&
-            (job->stage <= stage ||
-                (job->in_flight_of[stage] != 0 && !KVI_MOVER_PLANTED(6))))
+            (job->stage <= stage || job->in_flight_of[stage] != 0))
             return false;
     }
     for (uint32_t i = 0; i < KVI_BROKEN_BATCHES; i++) {
@@ -476,7 +471,7 @@ static kvg_err table_wait_layer(void *context, int64_t batch, uint32_t layer)
 static void drop_all(struct kvg_mover *mover)
 {
     mover->draining = true;
-    while (mover->running != 0 && !KVI_MOVER_PLANTED(7))
+    while (mover->running != 0)
         pthread_cond_wait(&mover->progress, &mover->lock);
     while (mover->loads.first != NULL)
         drop(mover, &mover->loads, &mover->loads.first);

@@ -176,7 +176,7 @@ static kvg_err judge(const struct kvi_pool *pool, const struct kvi_scratch *scra
     for (uint32_t i = 0; i < part_count; i++) {
         const struct kvg_store_get *get = &scratch->gets[i];
         kvg_err err = get->result;
-        if (err == KVG_OK && !KVI_MOVER_PLANTED(2) &&
+        if (err == KVG_OK &&
             get->value_bytes != pool->planes[i % pool->plane_count].part_bytes) {
             counted->pages_damaged++;
             err = kvi_fail(
@@ -190,7 +190,7 @@ static kvg_err judge(const struct kvi_pool *pool, const struct kvi_scratch *scra
         if (first == KVG_OK)
             first = err;
     }
-    return KVI_MOVER_PLANTED(3) && first == KVG_ENOENT ? KVG_OK : first;
+    return first;
 }
 
 kvg_err kvi_step_load(struct kvg_mover *mover, struct kvi_scratch *scratch,

@@ -122,7 +122,7 @@ static int run_stat(
     struct kvg_store *store, const struct store_options *options, char **argv, int argc)
 {
     struct kvg_store_stats stats = {.struct_bytes = sizeof(stats)};
-    char text[3][KVC_NUMBER_BYTES];
+    char text[4][KVC_NUMBER_BYTES];
     size_t i;
     bool first = true;
 
@@ -142,7 +142,7 @@ static int run_stat(
             kvg_store_url_text(store), kvc_count_text(stats.objects, text[0]),
             kvc_bytes_text(stats.bytes, text[1]),
             stats.bytes_max == 0 ? "no bound" : kvc_bytes_text(stats.bytes_max, text[2]),
-            kvc_bytes_text(stats.bytes_on_disk, text[0]), stats.epoch, stats.sequence);
+            kvc_bytes_text(stats.bytes_on_disk, text[3]), stats.epoch, stats.sequence);
     }
     for (i = 0; i < KVC_COUNT(FLAGS); i++) {
         if ((kvg_store_flags(store) & FLAGS[i].flag) == 0)

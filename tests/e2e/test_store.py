@@ -23,6 +23,9 @@ def test_an_object_goes_in_and_comes_out(tmp_path):
     assert json.loads(out) == {"key": "abc_0_k", "bytes": 200000, "medium": "disk", "group_id": "g"}
     stat = json.loads(run("store", "stat", "--json", url(tmp_path))[1])
     assert stat["objects"] == 1 and stat["bytes"] == 200000 and "persistent" in stat["promises"]
+    text = run("store", "stat", url(tmp_path))[1]
+    assert "objects    1\n" in text and "bytes      195.3 KiB of " in text, text
+    assert "200.0 KiB on disk" in text or "196.0 KiB on disk" in text, text
     assert run("store", "rm", url(tmp_path), "abc_0_k")[0] == 0
     assert run("store", "rm", url(tmp_path), "abc_0_k")[0] == 1
     assert run("store", "get", url(tmp_path), "abc_0_k")[0] == 1

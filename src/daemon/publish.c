@@ -479,6 +479,10 @@ static kvg_err open_all(struct kvd_publish *publish,
         return err;
     if ((kvg_store_flags(publish->store) & KVG_STORE_LISTS) == 0)
         return kvi_fail(error, KVG_EUNSUPPORTED, "store", "cannot be listed");
+    if ((kvg_store_flags(publish->store) & KVG_STORE_FOLLOWS) == 0)
+        return kvi_fail(error, KVG_EUNSUPPORTED, "store",
+            "does not tell what other processes do to it; nothing true could be "
+            "published");
     err = kvi_publisher_init(&publish->publisher, kvg_alloc_default(), kvn_clock_us());
     if (err != KVG_OK)
         return kvi_fail(error, err, "publisher", kvg_strerror(err));

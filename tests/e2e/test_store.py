@@ -68,3 +68,8 @@ def test_faults_can_be_asked_for(tmp_path):
     code, _, err = run("store", "get", "fault+" + url(tmp_path, "&fault.fail=get:1"), "a")
     assert code == 1 and "on purpose" in err
     assert "fault+URL" in run("store", "schemes")[1]
+
+
+def test_a_store_that_does_not_tell_its_changes_is_not_published():
+    code, _, err = run("store", "publish", "memory:")
+    assert code == 1 and "other processes" in err

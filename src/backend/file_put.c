@@ -20,6 +20,8 @@
 #include <errno.h>
 
 #define WAVE_PARTS_MAX 4096u
+#define PLANS_MAX \
+    8u /* Of a group whose parts are evicted while the others are written. */
 
 struct plan_part {
     uint64_t place;
@@ -327,6 +329,23 @@ static bool lost_previous(struct file_store *file, const struct plan *plan)
     return plan->held != KVI_NONE && !still_held(file, plan);
 }
 
+/* Did a part go that was there when the group was planned, and so was not written?  Without it half
+ * a page would appear. */
+static bool lost_part(
+    struct file_store *file, const struct plan *plan, const struct kvi_catalog *pending)
+{
+    size_t i;
+
+    for (i = 0; i < plan->group->part_count; i++) {
+        struct kvg_str key = plan->group->parts[i].key;
+
+        if (!plan->parts[i].taken && !is_there(file, key) &&
+            kvi_catalog_find(pending, key) == KVI_NONE)
+            return true;
+    }
+    return false;
+}
+
 static void make_records(
     struct wave *wave, struct kvi_catalog *pending, struct file_records *records)
 {
@@ -343,6 +362,8 @@ static void make_records(
 
         if (plan->group->result == KVG_OK && lost_previous(file, plan))
             plan->group->result = KVG_ENOSPACE;
+        if (plan->group->result == KVG_OK && lost_part(file, plan, pending))
+            plan->group->result = KVG_EBUSY; /* To be planned again. */
         if (plan->group->result == KVG_OK &&
             !make_record(wave, plan, tick - i, pending, group, records))
             plan->group->result = KVG_EEXIST;
@@ -531,6 +552,25 @@ static kvg_err put_wave(struct file_store *file, struct kvg_store_group *groups,
     return KVG_OK;
 }
 
+/* Groups that lost a part on the way, once more, each for itself. */
+static void put_again(struct file_store *file, struct kvg_store_group *groups,
+    size_t count, struct kvg_error *error)
+{
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        unsigned plans = 1;
+
+        while (groups[i].result == KVG_EBUSY && plans++ < PLANS_MAX) {
+            groups[i].result = KVG_OK;
+            (void)put_wave(file, &groups[i], 1, groups[i].part_count, error);
+        }
+        if (groups[i].result == KVG_EBUSY)
+            groups[i].result = kvi_fail(error, KVG_ENOSPACE, "store.file.bytes",
+                "parts of the page are evicted faster than it is written");
+    }
+}
+
 kvg_err kvi_file_put(void *self, struct kvg_store_group *groups, size_t group_count,
     struct kvg_error *error)
 {
@@ -547,6 +587,7 @@ kvg_err kvi_file_put(void *self, struct kvg_store_group *groups, size_t group_co
                parts + groups[done + count].part_count <= WAVE_PARTS_MAX)
             parts += groups[done + count++].part_count;
         (void)put_wave(file, groups + done, count, parts, error);
+        put_again(file, groups + done, count, error);
         done += count;
     }
     return KVG_OK;

@@ -291,20 +291,17 @@ static kvg_err commit(struct memory *memory, struct incoming *incoming, uint32_t
     return err;
 }
 
-static kvg_err put_group(struct memory *memory, struct incoming *incoming)
+/* Copies the parts that are not there, outside of the lock. */
+static kvg_err make_values(struct memory *memory, struct incoming *incoming)
 {
     const struct kvg_store_group *group = incoming->group;
-    uint32_t *added = kvi_alloc_array(memory->alloc, group->part_count, sizeof(*added));
-    kvg_err err = KVG_OK;
     size_t i;
 
-    incoming->values =
-        kvi_alloc_array(memory->alloc, group->part_count, sizeof(struct value *));
-    if (added == NULL || incoming->values == NULL)
-        err = KVG_ENOMEM;
-    for (i = 0; i < group->part_count && err == KVG_OK; i++) {
+    for (i = 0; i < group->part_count; i++) {
         bool present;
 
+        if (incoming->values[i] != NULL)
+            continue;
         lock(memory);
         present = kvi_catalog_find(&memory->catalog, group->parts[i].key) != KVI_NONE;
         unlock(memory);
@@ -312,11 +309,45 @@ static kvg_err put_group(struct memory *memory, struct incoming *incoming)
             continue;
         incoming->values[i] = value_new(memory, &group->parts[i]);
         if (incoming->values[i] == NULL)
-            err = KVG_ENOMEM;
+            return KVG_ENOMEM;
     }
-    if (err == KVG_OK) {
+    return KVG_OK;
+}
+
+/* Did a part go that was there when the others were copied?  Without it half a page would appear.
+ * Each time at least one more is copied, so this ends. */
+static bool has_gap(const struct memory *memory, const struct incoming *incoming)
+{
+    size_t i;
+
+    for (i = 0; i < incoming->group->part_count; i++) {
+        if (incoming->values[i] == NULL &&
+            kvi_catalog_find(&memory->catalog, incoming->group->parts[i].key) == KVI_NONE)
+            return true;
+    }
+    return false;
+}
+
+static kvg_err put_group(struct memory *memory, struct incoming *incoming)
+{
+    const struct kvg_store_group *group = incoming->group;
+    uint32_t *added = kvi_alloc_array(memory->alloc, group->part_count, sizeof(*added));
+    bool committed = false;
+    kvg_err err = KVG_OK;
+    size_t i;
+
+    incoming->values =
+        kvi_alloc_array(memory->alloc, group->part_count, sizeof(struct value *));
+    if (added == NULL || incoming->values == NULL)
+        err = KVG_ENOMEM;
+    while (err == KVG_OK && !committed) {
+        err = make_values(memory, incoming);
+        if (err != KVG_OK)
+            break;
         lock(memory);
-        err = commit(memory, incoming, added);
+        committed = !has_gap(memory, incoming);
+        if (committed)
+            err = commit(memory, incoming, added);
         unlock(memory);
     }
     for (i = 0; incoming->values != NULL && i < group->part_count; i++)

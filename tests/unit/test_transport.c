@@ -608,6 +608,7 @@ static void interrupted(bool close, uint64_t stage)
     device_new(&device, &shape, 0, layout, gate.store);
     place_init(&place, &shape, 1, 0, true);
     place_init(&other, &shape, 2, 0, false);
+    other.spans[0][0].offset += shape.slots / 2; /* Slots of their own. */
     CHECK(write_out(&device, &place));
     gate_hold(&gate, GATE_GET, stage);
     gate_hold(&gate, GATE_PUT, 2);

@@ -390,9 +390,10 @@ static uint64_t run(uint64_t seed, int steps)
 TEST(answers_are_those_of_the_seed_client)
 {
     uint64_t everything_happened = 0;
+    uint64_t first = kvt_seed(1);
     uint64_t seed;
 
-    for (seed = 1; seed <= 20; seed++) {
+    for (seed = first; seed < first + 20; seed++) {
         printf("seed %llu\n", (unsigned long long)seed);
         everything_happened += run(seed, 1500);
     }

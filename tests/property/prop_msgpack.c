@@ -259,7 +259,7 @@ static void change(struct document *document, struct kvi_rng *rng)
 
 TEST(random_documents_are_read_as_msgpack_c_reads_them)
 {
-    struct kvi_rng rng = {UINT64_C(0x6d73677061636b)};
+    struct kvi_rng rng = {kvt_seed(UINT64_C(0x6d73677061636b))};
     unsigned good = 0;
     unsigned bad = 0;
     int round;
@@ -289,7 +289,7 @@ TEST(random_documents_are_read_as_msgpack_c_reads_them)
 
 TEST(what_is_written_is_what_msgpack_c_writes)
 {
-    struct kvi_rng rng = {UINT64_C(20261201)};
+    struct kvi_rng rng = {kvt_seed(20261201)};
     struct kvi_mp_buffer ours;
     msgpack_sbuffer theirs;
     msgpack_packer packer;

@@ -98,9 +98,10 @@ static void run(uint64_t seed, int steps)
 
 TEST(the_memo_gives_the_keys_of_plain_hashing)
 {
+    uint64_t first = kvt_seed(1);
     uint64_t seed;
 
-    for (seed = 1; seed <= 24; seed++)
+    for (seed = first; seed < first + 24; seed++)
         run(seed, 150);
 }
 

@@ -157,7 +157,7 @@ static const uint32_t STRING_LIMITS[16] = {
 
 TEST(a_predicted_event_is_what_the_long_way_makes_of_it)
 {
-    struct kvi_rng rng = {UINT64_C(20261201)};
+    struct kvi_rng rng = {kvt_seed(20261201)};
     struct kvg_event_limits limits = {.struct_bytes = sizeof(limits),
         .depth_max = KVG_EVENT_DEPTH_DEFAULT,
         .string_bytes_max = KVG_EVENT_STRING_BYTES_DEFAULT};

@@ -49,8 +49,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {RUN(the_tree_does_what_a_list_of_pages_does)};
 
-    if (argc > 1)
-        first_seed = strtoull(argv[1], NULL, 10);
+    first_seed = argc > 1 ? strtoull(argv[1], NULL, 10) : kvt_seed(first_seed);
     if (argc > 2)
         programs = strtoull(argv[2], NULL, 10);
     if (argc > 3)

@@ -480,8 +480,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {RUN(no_slot_is_lost_or_shared_between_the_tiers)};
 
-    if (argc > 1)
-        seed = strtoull(argv[1], NULL, 10);
+    seed = argc > 1 ? strtoull(argv[1], NULL, 10) : kvt_seed(seed);
     if (argc > 2)
         operations = strtoull(argv[2], NULL, 10);
     return cmocka_run_group_tests(tests, NULL, NULL);

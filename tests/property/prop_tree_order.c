@@ -260,8 +260,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         RUN(each_eviction_takes_the_leaf_that_a_scan_finds)};
 
-    if (argc > 1)
-        seed = strtoull(argv[1], NULL, 10);
+    seed = argc > 1 ? strtoull(argv[1], NULL, 10) : kvt_seed(seed);
     if (argc > 2)
         node_max = (uint32_t)strtoul(argv[2], NULL, 10);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Where a random test begins: at KVG_SEED, if it is set, so that a failure can be repeated. */
+static inline uint64_t kvt_seed(uint64_t usual)
+{
+    const char *text = getenv("KVG_SEED");
+
+    return text == NULL ? usual : strtoull(text, NULL, 0);
+}
+
 #ifndef KVT_NO_CMOCKA
 #include <cmocka.h>
 

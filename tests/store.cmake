@@ -13,6 +13,11 @@ foreach(sync IN ITEMS none batch each)
     LIBRARIES kvgraft_store_suite ARGS ${sync})
 endforeach()
 
+kvgraft_test(test_store_hash SOURCES store/test_hash.c)
+kvgraft_test(test_store_runs SOURCES store/test_runs.c)
+target_include_directories(test_store_hash PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_include_directories(test_store_runs PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+
 # Mooncake's library is loaded at run time; this one stands in for it.
 add_library(kvgraft_standin_mooncake MODULE standin/mooncake.c)
 target_compile_definitions(kvgraft_standin_mooncake PRIVATE _GNU_SOURCE)

@@ -152,6 +152,23 @@ static void get_one(
         get->result = KVG_ENOENT; /* It comes and goes faster than it can be read. */
 }
 
+/* The first, and those with it that can be read together.  Returns how many that were. */
+static size_t get_some(struct file_store *file, struct kvg_store_get *gets,
+    struct file_found *found, size_t count)
+{
+    size_t together = kvi_file_read_neighbours(gets, found, count);
+    size_t i;
+
+    if (together > 1 && kvi_file_read_together(file, gets, found, together)) {
+        for (i = 0; i < together; i++)
+            gets[i].value_bytes = found[i].bytes;
+        return together;
+    }
+    if (gets->result == KVG_OK)
+        get_one(file, gets, found);
+    return 1;
+}
+
 static kvg_err file_get(
     void *self, struct kvg_store_get *gets, size_t get_count, struct kvg_error *error)
 {
@@ -165,12 +182,10 @@ static kvg_err file_get(
         size_t i;
         kvg_err err = find_keys(file, gets + done, found, count, tick - done, error);
 
-        for (i = 0; i < count; i++) {
-            if (err != KVG_OK)
-                gets[done + i].result = err;
-            else if (gets[done + i].result == KVG_OK)
-                get_one(file, &gets[done + i], &found[i]);
-        }
+        for (i = 0; i < count && err != KVG_OK; i++)
+            gets[done + i].result = err;
+        for (i = 0; i < count && err == KVG_OK;)
+            i += get_some(file, gets + done + i, found + i, count - i);
     }
     return KVG_OK;
 }

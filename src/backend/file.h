@@ -25,14 +25,17 @@
 
 #include "backend/backend.h"
 #include "backend/file_io.h"
+#include "backend/hash.h"
 
 #include "store/catalog.h"
 
 #include <pthread.h>
 
-#define FILE_VERSION 1u
+#define FILE_VERSION 2u
 #define CHUNK_BYTES 65536u /* What one checksum covers. */
 #define CHUNKS_MAX ((size_t)(KVG_STORE_VALUE_MAX / CHUNK_BYTES))
+#define SLICE_BYTES \
+    (4u * CHUNK_BYTES) /* Moved at a time, so that the cache still has it. */
 #define BLOCK_BYTES 4096u
 #define SEGMENT_SLOTS_MAX 65536u
 #define RECORD_BYTES_MAX (UINT32_C(4) << 20)
@@ -62,6 +65,8 @@ struct file_segment {
     uint32_t *parts;      /* Of the catalog. */
     uint64_t last_put;    /* Journal offsets. */
     uint64_t last_drop;
+    uint32_t cursor
+        [2]; /* Words at which the last search for a free slot ended: unbacked, backed. */
     bool dirty;         /* Holds data that no sync has covered. */
     _Atomic bool named; /* Its name is on disk, as far as the sync policy asks. */
     _Atomic int fd;
@@ -237,8 +242,15 @@ uint32_t kvi_file_slot_bytes(uint64_t bytes);
 kvg_err kvi_file_take_slot(
     struct file_store *file, uint64_t bytes, uint64_t *place, struct kvg_error *error);
 
-/* Lets go of a reserved slot, with the commit lock. */
+/* The same for up to *count slots of one size that lie side by side: *place becomes the first,
+ * *count how many, at least one. */
+kvg_err kvi_file_take_slots(struct file_store *file, uint32_t slot_bytes, uint32_t *count,
+    uint64_t *place, struct kvg_error *error);
+
+/* Lets go of reserved slots, with the commit lock. */
 void kvi_file_release_slot(struct file_store *file, uint64_t place);
+void kvi_file_release_slots(
+    struct file_store *file, const uint64_t *places, size_t count);
 
 /* Evicts groups of at least so many bytes, with the commit lock; KVG_ENOSPACE if there is none. */
 kvg_err kvi_file_evict(struct file_store *file, uint64_t bytes, struct kvg_error *error);
@@ -252,6 +264,21 @@ kvg_err kvi_file_drop(struct file_store *file, enum kvg_store_change_kind why,
 
 /* ---- Data (file_data.c) -------------------------------------------------------------------- */
 
+static inline size_t file_chunk_count(uint64_t bytes)
+{
+    return (size_t)((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
+}
+
+/* Makes the checksums of chunks of bytes that come in order, in any pieces. */
+struct file_summer {
+    struct kvi_checksum_state state;
+    uint64_t *sums;
+    size_t chunk;
+    size_t filled; /* Of the chunk that is not whole yet. */
+};
+void kvi_file_sum_add(struct file_summer *summer, const void *data, size_t bytes);
+void kvi_file_sum_end(struct file_summer *summer);
+
 /* What is needed to read a part, copied out of the catalog. */
 struct file_found {
     uint32_t part;
@@ -262,14 +289,23 @@ struct file_found {
     uint32_t slot_bytes;
 };
 
-/* Writes a part to its slot; *check becomes what the index needs.  A negative errno. */
-int kvi_file_write_part(struct file_store *file, uint64_t place,
-    const struct kvg_store_part *part, uint64_t *check);
+/* The descriptor of a place, with the index held or the slot reserved.  To be written to, it is
+ * made if it is not there: whoever added the segment may have died before.  *table_out becomes
+ * where its table is, unless it is NULL.  A negative errno. */
+int kvi_file_place_fd(
+    struct file_store *file, uint64_t place, bool to_write, uint64_t *table_out);
 
 /* Reads ranges of a part and verifies what they touch.  KVG_ECHECKSUM for whatever is wrong with
  * the bytes, a missing segment and a short one included. */
 kvg_err kvi_file_read_part(struct file_store *file, const struct file_found *found,
     const struct kvg_store_range *ranges, size_t range_count);
+
+/* How many of the parts to be read, from the first on, lie side by side, are small and are wanted
+ * whole; and those read together.  False if one of them is not sound: then none counts. */
+size_t kvi_file_read_neighbours(
+    const struct kvg_store_get *gets, const struct file_found *found, size_t count);
+bool kvi_file_read_together(struct file_store *file, const struct kvg_store_get *gets,
+    const struct file_found *found, size_t count);
 
 /* Reads and verifies all of a part. */
 kvg_err kvi_file_verify_part(struct file_store *file, const struct file_found *found);

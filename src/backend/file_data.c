@@ -3,12 +3,16 @@
 
 /* file_data.c -- the bytes of parts: written, read, and never believed.
  *
- *     slot   | data ............ | checksum u64 of each 64 KiB chunk, if more than one |
+ *     segment   | slot 0: data .. | slot 1: data .. | ... | table 0 | table 1 | ...
+ *     table     | checksum u64 of each 64 KiB chunk of a part of more than one |
+ *
+ * Tables are behind the slots and not in them, so that a slot of a power of two begins at one: file
+ * systems keep such a file in larger pieces, which makes writes a quarter faster.
  *
  * The index keeps one number for a part: the checksum of its only chunk, or that of the
  * table of chunk checksums.  So a range can be verified by reading the table and the
- * chunks that it touches, and a whole value takes one system call, straight into the
- * caller's memory.
+ * chunks that it touches.  A whole value is verified without the table, slice by slice as it comes,
+ * straight into the caller's memory.
  *
  * Readers take no lock.  The slot may be given to another part while they read; then what they
  * have does not match the checksum of the part they asked for. */
@@ -20,6 +24,8 @@
 #include "base/fmt.h"
 
 #include <errno.h>
+
+#define VECTOR_MAX 64
 
 int kvi_file_segment_fd(
     struct file_store *file, struct file_segment *segment, unsigned flags)
@@ -65,14 +71,8 @@ int kvi_file_segment_make(struct file_store *file, struct file_segment *segment)
     return code < 0 ? code : fd;
 }
 
-static size_t chunk_count(uint64_t bytes)
-{
-    return (size_t)((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
-}
-
-/* The descriptor of a place, with the index held or the slot reserved.  To be written to, it is
- * made if it is not there: whoever added the segment may have died before. */
-static int fd_of(struct file_store *file, uint64_t place, bool to_write)
+int kvi_file_place_fd(
+    struct file_store *file, uint64_t place, bool to_write, uint64_t *table_out)
 {
     struct file_segment *segment;
     int fd = -ENOENT;
@@ -82,6 +82,10 @@ static int fd_of(struct file_store *file, uint64_t place, bool to_write)
     segment = kvi_file_segment(file, PLACE_SEGMENT(place));
     if (segment != NULL)
         fd = kvi_file_segment_fd(file, segment, to_write ? FILE_IO_CREATE : 0);
+    if (fd >= 0 && table_out != NULL)
+        *table_out =
+            (uint64_t)segment->slot_count * segment->slot_bytes +
+            PLACE_SLOT(place) * file_chunk_count(segment->slot_bytes) * sizeof(uint64_t);
     if (fd >= 0 && to_write)
         code = sync_name(file, segment);
     pthread_rwlock_unlock(&file->index);
@@ -93,79 +97,38 @@ static uint64_t slot_offset(uint64_t place, uint32_t slot_bytes)
     return (uint64_t)PLACE_SLOT(place) * slot_bytes;
 }
 
-/* ---- Writing ------------------------------------------------------------------------------- */
+/* ---- Checksums of chunks ------------------------------------------------------------------- */
 
-/* Checksums of the chunks of a part that comes in pieces. */
-static void chunk_sums(const struct kvg_store_part *part, uint64_t *sums)
+void kvi_file_sum_add(struct file_summer *summer, const void *data, size_t bytes)
 {
-    struct kvi_checksum_state state;
-    size_t filled = 0;
-    size_t chunk = 0;
-    size_t i;
+    const uint8_t *at = data;
 
-    kvi_checksum_begin(&state);
-    for (i = 0; i < part->piece_count; i++) {
-        const uint8_t *data = part->pieces[i].data;
-        size_t left = part->pieces[i].bytes;
+    while (bytes > 0) {
+        size_t room = CHUNK_BYTES - summer->filled;
+        size_t taken = room < bytes ? room : bytes;
 
-        while (left > 0) {
-            size_t taken = CHUNK_BYTES - filled < left ? CHUNK_BYTES - filled : left;
-
-            if (filled == 0 && taken == CHUNK_BYTES) {
-                sums[chunk++] = kvi_checksum(data, taken, 0);
-            } else {
-                kvi_checksum_add(&state, data, taken);
-                filled += taken;
-            }
-            if (filled == CHUNK_BYTES) {
-                sums[chunk++] = kvi_checksum_end(&state);
-                kvi_checksum_begin(&state);
-                filled = 0;
-            }
-            data += taken;
-            left -= taken;
+        if (taken == CHUNK_BYTES) {
+            summer->sums[summer->chunk++] = kvi_checksum(at, taken, 0);
+        } else {
+            if (summer->filled == 0)
+                kvi_checksum_begin(&summer->state);
+            kvi_checksum_add(&summer->state, at, taken);
+            summer->filled += taken;
         }
+        if (summer->filled == CHUNK_BYTES) {
+            summer->sums[summer->chunk++] = kvi_checksum_end(&summer->state);
+            summer->filled = 0;
+        }
+        at += taken;
+        bytes -= taken;
     }
-    if (filled > 0)
-        sums[chunk] = kvi_checksum_end(&state);
 }
 
-int kvi_file_write_part(struct file_store *file, uint64_t place,
-    const struct kvg_store_part *part, uint64_t *check)
+void kvi_file_sum_end(struct file_summer *summer)
 {
-    uint64_t bytes = 0;
-    size_t chunks;
-    size_t i;
-    uint64_t *sums;
-    struct iovec *vector;
-    ssize_t written = -ENOMEM;
-    int fd = fd_of(file, place, true);
-
-    for (i = 0; i < part->piece_count; i++)
-        bytes += part->pieces[i].bytes;
-    chunks = chunk_count(bytes);
-    if (fd < 0)
-        return fd;
-    sums = kvi_alloc_array_raw(file->alloc, chunks, sizeof(*sums));
-    vector = kvi_alloc_array_raw(file->alloc, part->piece_count + 1, sizeof(*vector));
-    if (sums != NULL && vector != NULL) {
-        chunk_sums(part, sums);
-        for (i = 0; i < part->piece_count; i++) {
-            /* The interface of writev has no const. */
-            vector[i].iov_base = (void *)(uintptr_t)part->pieces[i].data;
-            vector[i].iov_len = part->pieces[i].bytes;
-        }
-        vector[i].iov_base = sums;
-        vector[i].iov_len = chunks > 1 ? chunks * sizeof(*sums) : 0;
-        *check = chunks > 1 ? kvi_checksum(sums, chunks * sizeof(*sums), 0) : sums[0];
-        written = file->io->writev(file->io->context, fd, vector,
-            (int)part->piece_count + 1, slot_offset(place, kvi_file_slot_bytes(bytes)));
-        if (written >= 0 && (uint64_t)written != bytes + vector[i].iov_len)
-            written = -ENOSPC;
-    }
-    kvi_release_array(file->alloc, vector, part->piece_count + 1, sizeof(*vector));
-    kvi_release_array(file->alloc, sums, chunks, sizeof(*sums));
-    return written < 0 ? (int)written : 0;
+    if (summer->filled > 0)
+        summer->sums[summer->chunk++] = kvi_checksum_end(&summer->state);
+    summer->filled = 0;
 }
 
 /* ---- Reading ------------------------------------------------------------------------------- */
@@ -174,7 +137,8 @@ struct read {
     struct file_store *file;
     const struct file_found *found;
     int fd;
-    uint64_t base; /* Of the slot. */
+    uint64_t base;  /* Of the slot. */
+    uint64_t table; /* Of its checksums. */
     size_t chunks;
     uint64_t *sums;
     uint64_t sum;    /* Where `sums` is, of a single chunk. */
@@ -186,8 +150,8 @@ static bool read_exactly(struct read *read, void *out, size_t bytes, uint64_t of
 {
     struct iovec vector = {out, bytes};
 
-    return read->file->io->readv(read->file->io->context, read->fd, &vector, 1,
-               read->base + offset) == (ssize_t)bytes;
+    return read->file->io->readv(read->file->io->context, read->fd, &vector, 1, offset) ==
+           (ssize_t)bytes;
 }
 
 static size_t chunk_bytes(const struct read *read, size_t chunk)
@@ -205,7 +169,7 @@ static bool read_sums(struct read *read)
         read->sums[0] = read->found->check;
         return true;
     }
-    return read_exactly(read, read->sums, bytes, read->found->bytes) &&
+    return read_exactly(read, read->sums, bytes, read->table) &&
            kvi_checksum(read->sums, bytes, 0) == read->found->check;
 }
 
@@ -215,7 +179,7 @@ static bool read_whole_chunks(struct read *read, size_t first, size_t count, uin
     size_t bytes = (count - 1) * CHUNK_BYTES + chunk_bytes(read, first + count - 1);
     size_t i;
 
-    if (!read_exactly(read, out, bytes, (uint64_t)first * CHUNK_BYTES))
+    if (!read_exactly(read, out, bytes, read->base + (uint64_t)first * CHUNK_BYTES))
         return false;
     for (i = 0; i < count; i++) {
         if (kvi_checksum(out + i * CHUNK_BYTES, chunk_bytes(read, first + i), 0) !=
@@ -236,7 +200,8 @@ static kvg_err read_bounced(struct read *read, size_t chunk)
         read->bounce = kvi_alloc_array_raw(read->file->alloc, CHUNK_BYTES, 1);
     if (read->bounce == NULL)
         return KVG_ENOMEM;
-    if (!read_exactly(read, read->bounce, bytes, (uint64_t)chunk * CHUNK_BYTES) ||
+    if (!read_exactly(
+            read, read->bounce, bytes, read->base + (uint64_t)chunk * CHUNK_BYTES) ||
         kvi_checksum(read->bounce, bytes, 0) != read->sums[chunk])
         return KVG_ECHECKSUM;
     read->bounced = chunk;
@@ -294,72 +259,44 @@ static bool is_whole(const struct file_found *found, const struct kvg_store_rang
     return at == found->bytes;
 }
 
-/* Verifies chunks that lie in several ranges. */
-static bool ranges_good(
-    struct read *read, const struct kvg_store_range *ranges, size_t range_count)
-{
-    struct kvi_checksum_state state;
-    size_t filled = 0;
-    size_t chunk = 0;
-    size_t i;
-
-    kvi_checksum_begin(&state);
-    for (i = 0; i < range_count; i++) {
-        const uint8_t *data = ranges[i].memory;
-        size_t left = ranges[i].bytes;
-
-        while (left > 0) {
-            size_t want = chunk_bytes(read, chunk) - filled;
-            size_t taken = want < left ? want : left;
-            uint64_t sum = 0;
-            bool done = taken == want;
-
-            if (filled == 0 && done) {
-                sum = kvi_checksum(data, taken, 0);
-            } else {
-                kvi_checksum_add(&state, data, taken);
-                if (done) {
-                    sum = kvi_checksum_end(&state);
-                    kvi_checksum_begin(&state);
-                }
-            }
-            if (done && sum != read->sums[chunk++])
-                return false;
-            filled = done ? 0 : filled + taken;
-            data += taken;
-            left -= taken;
-        }
-    }
-    return true;
-}
-
-static bool read_all_at_once(
+/* Slice by slice, verified while the cache has it.  The table is not needed: the checksum of what
+ * was found instead of it must be right. */
+static bool read_all(
     struct read *read, const struct kvg_store_range *ranges, size_t range_count)
 {
     struct file_store *file = read->file;
-    size_t table = read->chunks > 1 ? read->chunks * sizeof(*read->sums) : 0;
-    struct iovec few[16];
-    struct iovec *vector = few;
-    ssize_t got = -1;
-    size_t i;
+    struct file_summer summer = {.sums = read->sums};
+    uint64_t done = 0;
+    size_t inside = 0;
+    size_t i = 0;
 
-    if (range_count + 1 > 16)
-        vector = kvi_alloc_array_raw(file->alloc, range_count + 1, sizeof(*vector));
-    if (vector == NULL)
-        return false;
-    for (i = 0; i < range_count; i++)
-        vector[i] = (struct iovec){ranges[i].memory, ranges[i].bytes};
-    vector[i] = (struct iovec){read->sums, table};
-    if (read->chunks == 1)
-        read->sums[0] = read->found->check;
-    got = file->io->readv(
-        file->io->context, read->fd, vector, (int)range_count + 1, read->base);
-    if (vector != few)
-        kvi_release_array(file->alloc, vector, range_count + 1, sizeof(*vector));
-    if (got != (ssize_t)(read->found->bytes + table) ||
-        (table > 0 && kvi_checksum(read->sums, table, 0) != read->found->check))
-        return false;
-    return ranges_good(read, ranges, range_count);
+    while (done < read->found->bytes) {
+        struct iovec vector[VECTOR_MAX];
+        size_t bytes = 0;
+        int count = 0;
+        int k;
+
+        while (bytes < SLICE_BYTES && count < VECTOR_MAX && i < range_count) {
+            size_t have = ranges[i].bytes - inside;
+            size_t taken = have < SLICE_BYTES - bytes ? have : SLICE_BYTES - bytes;
+
+            vector[count++] = (struct iovec){(uint8_t *)ranges[i].memory + inside, taken};
+            bytes += taken;
+            inside = taken < have ? inside + taken : 0;
+            i += taken == have;
+        }
+        if (file->io->readv(file->io->context, read->fd, vector, count,
+                read->base + done) != (ssize_t)bytes)
+            return false;
+        for (k = 0; k < count; k++)
+            kvi_file_sum_add(&summer, vector[k].iov_base, vector[k].iov_len);
+        done += bytes;
+    }
+    kvi_file_sum_end(&summer);
+    return read->found->check ==
+           (read->chunks == 1
+                   ? read->sums[0]
+                   : kvi_checksum(read->sums, read->chunks * sizeof(*read->sums), 0));
 }
 
 static kvg_err read_begin(
@@ -367,10 +304,10 @@ static kvg_err read_begin(
 {
     *read = (struct read){.file = file,
         .found = found,
-        .fd = fd_of(file, found->place, false),
         .base = slot_offset(found->place, found->slot_bytes),
-        .chunks = chunk_count(found->bytes),
+        .chunks = file_chunk_count(found->bytes),
         .bounced = SIZE_MAX};
+    read->fd = kvi_file_place_fd(file, found->place, false, &read->table);
     if (read->fd < 0)
         return KVG_ECHECKSUM;
     read->sums = &read->sum;
@@ -395,7 +332,7 @@ kvg_err kvi_file_read_part(struct file_store *file, const struct file_found *fou
     size_t i;
 
     if (err == KVG_OK && range_count > 0 && is_whole(found, ranges, range_count)) {
-        err = read_all_at_once(&read, ranges, range_count) ? KVG_OK : KVG_ECHECKSUM;
+        err = read_all(&read, ranges, range_count) ? KVG_OK : KVG_ECHECKSUM;
     } else if (err == KVG_OK && range_count > 0) {
         err = read_sums(&read) ? KVG_OK : KVG_ECHECKSUM;
         for (i = 0; i < range_count && err == KVG_OK; i++)
@@ -403,6 +340,57 @@ kvg_err kvi_file_read_part(struct file_store *file, const struct file_found *fou
     }
     read_end(&read);
     return err;
+}
+
+/* ---- Neighbours ---------------------------------------------------------------------------- */
+
+size_t kvi_file_read_neighbours(
+    const struct kvg_store_get *gets, const struct file_found *found, size_t count)
+{
+    uint64_t bytes = 0;
+    size_t i;
+
+    for (i = 0; i < count && i < VECTOR_MAX / 2; i++) {
+        bytes += found[i].slot_bytes;
+        if (gets[i].result != KVG_OK || gets[i].range_count != 1 ||
+            gets[i].ranges[0].offset != 0 || gets[i].ranges[0].bytes != found[i].bytes ||
+            found[i].bytes > CHUNK_BYTES || found[i].slot_bytes != found[0].slot_bytes ||
+            found[i].place != found[0].place + i || (bytes > SLICE_BYTES && i > 0))
+            break;
+    }
+    return i;
+}
+
+bool kvi_file_read_together(struct file_store *file, const struct kvg_store_get *gets,
+    const struct file_found *found, size_t count)
+{
+    uint8_t gap_bytes[BLOCK_BYTES];
+    struct iovec vector[VECTOR_MAX];
+    int vectors = 0;
+    size_t wanted = 0;
+    int fd = kvi_file_place_fd(file, found->place, false, NULL);
+    size_t i;
+
+    if (fd < 0)
+        return false;
+    for (i = 0; i < count; i++) {
+        size_t bytes = (size_t)found[i].bytes;
+        size_t gap = found[i].slot_bytes - bytes;
+
+        vector[vectors++] = (struct iovec){gets[i].ranges[0].memory, bytes};
+        if (gap > 0 && i + 1 < count)
+            vector[vectors++] = (struct iovec){gap_bytes, gap};
+        wanted += bytes + (i + 1 < count ? gap : 0);
+    }
+    if (file->io->readv(file->io->context, fd, vector, vectors,
+            slot_offset(found->place, found->slot_bytes)) != (ssize_t)wanted)
+        return false;
+    for (i = 0; i < count; i++) {
+        if (kvi_checksum(gets[i].ranges[0].memory, (size_t)found[i].bytes, 0) !=
+            found[i].check)
+            return false;
+    }
+    return true;
 }
 
 kvg_err kvi_file_verify_part(struct file_store *file, const struct file_found *found)

@@ -5,7 +5,7 @@
  *
  * DIR/store is text, a word and its value a line:
  *
- *     kvgraft-store 1           the version; a newer one is refused
+ *     kvgraft-store 2           the version; another one is refused
  *     identity 0123456789abcdef
  *     fingerprint 01ff...       what its values mean, in hex; "-" until somebody says
  *     meaning llama bf16 ...    the same for people
@@ -159,8 +159,8 @@ static kvg_err check_version(struct kvg_str version, struct kvg_error *error)
     if (i == 0 || i != version.bytes)
         return kvi_fail(
             error, KVG_EFORMAT, "store.file", "the file \"store\" is no kvgraft store");
-    if (number > FILE_VERSION) {
-        kvi_fail_range(error, "store.file.version", number, 1, FILE_VERSION);
+    if (number != FILE_VERSION) {
+        kvi_fail_range(error, "store.file.version", number, FILE_VERSION, FILE_VERSION);
         if (error != NULL)
             error->code = KVG_EVERSION;
         return KVG_EVERSION;

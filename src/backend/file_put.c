@@ -10,7 +10,8 @@
  * whole group, and the locks are held for bookkeeping only.  Between plan and commit the
  * slots are reserved and the page before is held; if another process evicted it all the
  * same, the group is given up, as it would be a tail without its head. */
-#include "backend/file.h"
+#include "backend/file_put.h"
+#include "backend/hash.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -23,191 +24,9 @@
 #define PLANS_MAX \
     8u /* Of a group whose parts are evicted while the others are written. */
 
-struct plan_part {
-    uint64_t place;
-    uint64_t check;
-    bool taken; /* A slot is reserved for it. */
-};
-
-struct plan {
-    struct kvg_store_group *group;
-    struct plan_part *parts;
-    uint32_t held; /* The group of the page before, or KVI_NONE. */
-    uint64_t held_serial;
-};
-
-struct wave {
-    struct file_store *file;
-    struct plan *plans;
-    size_t count;
-    struct plan_part *parts;
-    size_t part_count;
-    struct kvg_error *error;
-};
-
 static bool is_there(struct file_store *file, struct kvg_str key)
 {
     return kvi_catalog_find(&file->catalog, key) != KVI_NONE;
-}
-
-/* ---- (1) Plan ------------------------------------------------------------------------------ */
-
-static void hold_previous(struct file_store *file, struct plan *plan)
-{
-    uint32_t part;
-
-    plan->held = KVI_NONE;
-    if (plan->group->previous.data == NULL)
-        return;
-    pthread_rwlock_wrlock(&file->index);
-    part = kvi_catalog_find(&file->catalog, plan->group->previous);
-    if (part != KVI_NONE) {
-        plan->held = file->catalog.parts[part].group;
-        plan->held_serial = file->catalog.groups[plan->held].serial;
-        kvi_catalog_hold(&file->catalog, plan->held);
-    }
-    pthread_rwlock_unlock(&file->index);
-}
-
-static bool still_held(const struct file_store *file, const struct plan *plan)
-{
-    return plan->held != KVI_NONE &&
-           file->catalog.groups[plan->held].serial == plan->held_serial;
-}
-
-static void let_go(struct file_store *file, struct plan *plan)
-{
-    pthread_rwlock_wrlock(&file->index);
-    if (still_held(file, plan))
-        kvi_catalog_let_go(&file->catalog, plan->held);
-    plan->held = KVI_NONE;
-    pthread_rwlock_unlock(&file->index);
-}
-
-static void release_slots(struct file_store *file, struct plan *plan)
-{
-    size_t i;
-
-    for (i = 0; i < plan->group->part_count; i++) {
-        if (plan->parts[i].taken)
-            kvi_file_release_slot(file, plan->parts[i].place);
-        plan->parts[i].taken = false;
-    }
-}
-
-/* Keeps parts of the group that are there from being evicted to make room for the others. */
-static uint32_t hold_sibling(struct file_store *file, const struct kvg_store_group *group)
-{
-    uint32_t held = KVI_NONE;
-    size_t i;
-
-    pthread_rwlock_wrlock(&file->index);
-    for (i = 0; i < group->part_count && held == KVI_NONE; i++) {
-        uint32_t part = kvi_catalog_find(&file->catalog, group->parts[i].key);
-
-        if (part != KVI_NONE) {
-            held = file->catalog.parts[part].group;
-            kvi_catalog_hold(&file->catalog, held);
-        }
-    }
-    pthread_rwlock_unlock(&file->index);
-    return held;
-}
-
-/* Could the group fit at all?  Asked first, so that nothing is evicted in vain. */
-static bool could_fit(struct file_store *file, const struct kvg_store_group *group)
-{
-    uint64_t bytes = 0;
-    size_t i;
-
-    for (i = 0; i < group->part_count; i++) {
-        if (!is_there(file, group->parts[i].key))
-            bytes += kvi_file_slot_bytes(kvi_store_part_bytes(&group->parts[i]));
-    }
-    return bytes <= file->bytes_max;
-}
-
-static void plan_group(struct wave *wave, struct plan *plan)
-{
-    struct file_store *file = wave->file;
-    struct kvg_store_group *group = plan->group;
-    uint32_t sibling;
-    size_t missing = 0;
-    size_t i;
-
-    if (!could_fit(file, group)) {
-        group->result = kvi_fail(wave->error, KVG_ENOSPACE, "store.file.bytes",
-            "a page is larger than all that the store may take");
-        return;
-    }
-    hold_previous(file, plan);
-    sibling = hold_sibling(file, group);
-    for (i = 0; i < group->part_count && group->result == KVG_OK; i++) {
-        struct plan_part *part = &plan->parts[i];
-
-        if (is_there(file, group->parts[i].key))
-            continue;
-        missing++;
-        group->result = kvi_file_take_slot(
-            file, kvi_store_part_bytes(&group->parts[i]), &part->place, wave->error);
-        part->taken = group->result == KVG_OK;
-    }
-    if (sibling != KVI_NONE) {
-        pthread_rwlock_wrlock(&file->index);
-        kvi_catalog_let_go(&file->catalog, sibling);
-        pthread_rwlock_unlock(&file->index);
-    }
-    if (group->result != KVG_OK)
-        release_slots(file, plan);
-    else if (missing == 0)
-        group->result = KVG_EEXIST;
-}
-
-/* ---- (2) Write ----------------------------------------------------------------------------- */
-
-/* The disk is full: evicts, and tries once more with a slot that is there or has been freed. */
-static int retry_write(
-    struct wave *wave, const struct kvg_store_part *part, struct plan_part *planned)
-{
-    struct file_store *file = wave->file;
-    uint64_t bytes = kvi_store_part_bytes(part);
-    kvg_err err = kvi_file_begin_commit(file, wave->error);
-
-    atomic_fetch_add(&file->space_retries, 1);
-    if (err != KVG_OK)
-        return -EIO;
-    kvi_file_release_slot(file, planned->place);
-    planned->taken = false;
-    err = kvi_file_evict(file, kvi_file_slot_bytes(bytes), wave->error);
-    if (err == KVG_OK)
-        err = kvi_file_take_slot(file, bytes, &planned->place, wave->error);
-    planned->taken = err == KVG_OK;
-    kvi_file_end_commit(file);
-    if (err != KVG_OK)
-        return -ENOSPC;
-    return kvi_file_write_part(file, planned->place, part, &planned->check);
-}
-
-static void write_group(struct wave *wave, struct plan *plan)
-{
-    struct kvg_store_group *group = plan->group;
-    size_t i;
-
-    for (i = 0; i < group->part_count && group->result == KVG_OK; i++) {
-        int code;
-
-        if (!plan->parts[i].taken)
-            continue;
-        code = kvi_file_write_part(
-            wave->file, plan->parts[i].place, &group->parts[i], &plan->parts[i].check);
-        if (code == -ENOSPC || code == -EDQUOT)
-            code = retry_write(wave, &group->parts[i], &plan->parts[i]);
-        if (code < 0)
-            group->result =
-                kvi_file_failed(wave->file, "writing", "segment", code, wave->error);
-        if (group->result == KVG_ENOENT)
-            group->result = KVG_EIO; /* Of a segment: no absence of a key. */
-    }
 }
 
 /* ---- (3) Sync ------------------------------------------------------------------------------ */
@@ -241,42 +60,128 @@ static kvg_err sync_written(struct wave *wave)
 
 /* ---- (4) Commit ---------------------------------------------------------------------------- */
 
-/* May parts join the group of this one?  A group must fit in one record. */
-static bool can_join(struct file_store *file, struct kvg_str key, size_t more)
-{
-    uint32_t part = kvi_catalog_find(&file->catalog, key);
+/* The parts that records of this commit bring, by key: a key may come twice in a wave. */
+struct coming {
+    const struct plan_part **table;
+    size_t size; /* A power of two. */
+};
 
+static bool coming_init(struct coming *coming, const struct wave *wave)
+{
+    for (coming->size = 16; coming->size < 2 * wave->part_count;)
+        coming->size *= 2;
+    coming->table =
+        kvi_alloc_array(wave->file->alloc, coming->size, sizeof(struct plan_part *));
+    return coming->table != NULL;
+}
+
+static void coming_fini(struct coming *coming, const struct wave *wave)
+{
+    kvi_release_array(
+        wave->file->alloc, coming->table, coming->size, sizeof(struct plan_part *));
+}
+
+/* Where a key is, or where it would go. */
+static const struct plan_part **coming_find(
+    const struct coming *coming, struct kvg_str key)
+{
+    size_t at = (size_t)kvi_checksum(key.data, key.bytes, 0) & (coming->size - 1);
+
+    while (coming->table[at] != NULL &&
+           (coming->table[at]->source->key.bytes != key.bytes ||
+               memcmp(coming->table[at]->source->key.data, key.data, key.bytes) != 0))
+        at = (at + 1) & (coming->size - 1);
+    return &coming->table[at];
+}
+
+/* Looks up again, unless nothing has changed since the plan. */
+static void look_again(struct wave *wave)
+{
+    struct file_store *file = wave->file;
+    size_t i;
+
+    if (file->journal.generation == wave->planned_generation &&
+        file->journal.applied == wave->planned_at)
+        return;
+    for (i = 0; i < wave->part_count; i++)
+        wave->parts[i].found =
+            kvi_catalog_find(&file->catalog, wave->parts[i].source->key);
+}
+
+static bool still_held(const struct file_store *file, const struct plan *plan)
+{
+    return plan->held != KVI_NONE &&
+           file->catalog.groups[plan->held].serial == plan->held_serial;
+}
+
+/* Did the page before go, that was there when the group was planned? */
+static bool lost_previous(struct file_store *file, const struct plan *plan)
+{
+    return plan->held != KVI_NONE && !still_held(file, plan);
+}
+
+/* Did a part go that was there when the group was planned, and so was not written?  Without it half
+ * a page would appear. */
+static bool lost_part(const struct plan *plan, const struct coming *coming)
+{
+    size_t i;
+
+    for (i = 0; i < plan->group->part_count; i++) {
+        const struct plan_part *part = &plan->parts[i];
+
+        if (!part->taken && part->found == KVI_NONE &&
+            *coming_find(coming, part->source->key) == NULL)
+            return true;
+    }
+    return false;
+}
+
+/* May parts join the group of this one?  A group must fit in one record. */
+static bool can_join(struct file_store *file, uint32_t part, size_t more)
+{
     return part != KVI_NONE &&
            file->catalog.groups[file->catalog.parts[part].group].part_count + more <=
                KVG_STORE_GROUP_PARTS_MAX;
 }
 
+/* Of the parts that were written, those which nobody else has published meanwhile; the others give
+ * their slots back.  *join becomes a key of the group that they join, if there is one. */
+static uint32_t choose_parts(
+    struct wave *wave, struct plan *plan, struct coming *coming, struct kvg_str *join)
+{
+    struct file_store *file = wave->file;
+    uint32_t missing = 0;
+    size_t i;
+
+    for (i = 0; i < plan->group->part_count; i++) {
+        struct plan_part *part = &plan->parts[i];
+        const struct plan_part **at = coming_find(coming, part->source->key);
+
+        if (join->data == NULL && can_join(file, part->found, plan->group->part_count))
+            *join = part->source->key;
+        if ((part->found != KVI_NONE || *at != NULL) && part->taken) {
+            kvi_file_release_slot(file, part->place);
+            part->taken = false;
+        }
+        if (!part->taken)
+            continue;
+        missing++;
+        *at = part;
+    }
+    return missing;
+}
+
 /* The PUT record of what is still missing; false if nothing is. */
 static bool make_record(struct wave *wave, struct plan *plan, uint64_t tick,
-    struct kvi_catalog *pending, uint32_t pending_group, struct file_records *records)
+    struct coming *coming, struct file_records *records)
 {
     struct file_store *file = wave->file;
     const struct kvg_store_group *group = plan->group;
     struct kvg_str join = {NULL, 0};
-    uint32_t missing = 0;
+    uint32_t missing = choose_parts(wave, plan, coming, &join);
+    uint64_t bytes = 0;
     size_t i;
 
-    for (i = 0; i < group->part_count; i++) {
-        struct kvg_str key = group->parts[i].key;
-        bool there = is_there(file, key) || kvi_catalog_find(pending, key) != KVI_NONE;
-
-        if (join.data == NULL && can_join(file, key, group->part_count))
-            join = key;
-        if (there && plan->parts[i].taken) {
-            kvi_file_release_slot(file, plan->parts[i].place);
-            plan->parts[i].taken = false;
-        }
-        if (there || !plan->parts[i].taken)
-            continue;
-        missing++;
-        if (kvi_catalog_add_part(pending, pending_group, key, 1, 0, 0) == KVI_NONE)
-            records->failed = true;
-    }
     if (missing == 0)
         return false;
     kvi_file_record_begin(records, RECORD_PUT);
@@ -287,18 +192,19 @@ static bool make_record(struct wave *wave, struct plan *plan, uint64_t tick,
     kvi_file_record_str(records, group->previous);
     kvi_file_record_str(records, join);
     for (i = 0; i < group->part_count; i++) {
-        uint64_t bytes = kvi_store_part_bytes(&group->parts[i]);
+        const struct plan_part *part = &plan->parts[i];
 
-        if (!plan->parts[i].taken)
+        if (!part->taken)
             continue;
-        kvi_file_record_u64(records, plan->parts[i].place);
-        kvi_file_record_u64(records, bytes);
-        kvi_file_record_u64(records, plan->parts[i].check);
-        kvi_file_record_str(records, group->parts[i].key);
-        atomic_fetch_add(&file->put_parts, 1);
-        atomic_fetch_add(&file->put_bytes, bytes);
-        atomic_fetch_add(&file->unsynced_bytes, bytes);
+        kvi_file_record_u64(records, part->place);
+        kvi_file_record_u64(records, part->bytes);
+        kvi_file_record_u64(records, part->check);
+        kvi_file_record_str(records, part->source->key);
+        bytes += part->bytes;
     }
+    atomic_fetch_add(&file->put_parts, missing);
+    atomic_fetch_add(&file->put_bytes, bytes);
+    atomic_fetch_add(&file->unsynced_bytes, bytes);
     atomic_fetch_add(&file->put_present, group->part_count - missing);
     kvi_file_record_end(records);
     return true;
@@ -323,53 +229,25 @@ static void make_touches(struct file_store *file, struct file_records *records)
     pthread_mutex_unlock(&file->touched_lock);
 }
 
-/* Did the page before go, that was there when the group was planned? */
-static bool lost_previous(struct file_store *file, const struct plan *plan)
-{
-    return plan->held != KVI_NONE && !still_held(file, plan);
-}
-
-/* Did a part go that was there when the group was planned, and so was not written?  Without it half
- * a page would appear. */
-static bool lost_part(
-    struct file_store *file, const struct plan *plan, const struct kvi_catalog *pending)
-{
-    size_t i;
-
-    for (i = 0; i < plan->group->part_count; i++) {
-        struct kvg_str key = plan->group->parts[i].key;
-
-        if (!plan->parts[i].taken && !is_there(file, key) &&
-            kvi_catalog_find(pending, key) == KVI_NONE)
-            return true;
-    }
-    return false;
-}
-
 static void make_records(
-    struct wave *wave, struct kvi_catalog *pending, struct file_records *records)
+    struct wave *wave, struct coming *coming, struct file_records *records)
 {
     struct file_store *file = wave->file;
     uint64_t tick = kvi_catalog_ticks(&file->catalog, wave->count);
-    uint32_t group;
     size_t i;
 
-    group = kvi_catalog_add_group(pending, (struct kvg_str){NULL, 0}, KVI_NONE, 0);
-    if (group == KVI_NONE)
-        records->failed = true;
+    look_again(wave);
     for (i = 0; i < wave->count && !records->failed; i++) {
         struct plan *plan = &wave->plans[i];
 
         if (plan->group->result == KVG_OK && lost_previous(file, plan))
             plan->group->result = KVG_ENOSPACE;
-        if (plan->group->result == KVG_OK && lost_part(file, plan, pending))
+        if (plan->group->result == KVG_OK && lost_part(plan, coming))
             plan->group->result = KVG_EBUSY; /* To be planned again. */
         if (plan->group->result == KVG_OK &&
-            !make_record(wave, plan, tick - i, pending, group, records))
+            !make_record(wave, plan, tick - i, coming, records))
             plan->group->result = KVG_EEXIST;
     }
-    if (group != KVI_NONE && pending->groups[group].part_count == 0)
-        kvi_catalog_drop_group(pending, group);
 }
 
 /* After an append that failed: a group that is there all the same was stored. */
@@ -403,15 +281,15 @@ static void withdraw(struct wave *wave)
 static kvg_err commit(struct wave *wave)
 {
     struct file_store *file = wave->file;
-    struct kvi_catalog pending;
+    struct coming coming;
     struct file_records records;
     kvg_err err = KVG_OK;
     int code = 0;
 
-    if (!kvi_catalog_init(&pending, file->alloc, 1))
+    if (!coming_init(&coming, wave))
         return kvi_fail(wave->error, KVG_ENOMEM, "store.file", "out of memory");
     kvi_file_records_init(&records, file->alloc);
-    make_records(wave, &pending, &records);
+    make_records(wave, &coming, &records);
     make_touches(file, &records);
     err = kvi_file_append(file, &records, wave->error);
     if (err == KVG_OK && file->sync == FILE_SYNC_EACH && records.bytes > 0)
@@ -424,7 +302,7 @@ static kvg_err commit(struct wave *wave)
         err = KVG_OK; /* Each has its own result now. */
     }
     kvi_file_records_fini(&records);
-    kvi_catalog_fini(&pending);
+    coming_fini(&coming, wave);
     return err;
 }
 
@@ -444,12 +322,8 @@ static void finish(struct wave *wave, bool tidy)
 {
     struct file_store *file = wave->file;
     kvg_err err = KVG_OK;
-    size_t i;
 
-    for (i = 0; i < wave->count; i++) {
-        release_slots(file, &wave->plans[i]);
-        let_go(file, &wave->plans[i]);
-    }
+    kvi_file_unplan(wave);
     if (!tidy)
         return;
     if (file->sync != FILE_SYNC_NONE &&
@@ -466,20 +340,15 @@ static void run_wave(struct wave *wave)
 {
     struct file_store *file = wave->file;
     bool locked = false;
-    size_t i;
     kvg_err err = kvi_file_begin_commit(file, wave->error);
 
-    for (i = 0; i < wave->count; i++)
-        wave->plans[i].held = KVI_NONE;
     if (err != KVG_OK) {
         fail_wave(wave, err);
         return;
     }
-    for (i = 0; i < wave->count; i++)
-        plan_group(wave, &wave->plans[i]);
+    kvi_file_plan(wave);
     kvi_file_end_commit(file);
-    for (i = 0; i < wave->count; i++)
-        write_group(wave, &wave->plans[i]);
+    kvi_file_write(wave);
     if (file->sync == FILE_SYNC_EACH)
         err = sync_written(wave);
     if (err != KVG_OK)
@@ -540,6 +409,7 @@ static kvg_err put_wave(struct file_store *file, struct kvg_store_group *groups,
         for (i = 0; i < count; i++) {
             wave.plans[i].group = &groups[i];
             wave.plans[i].parts = wave.parts + used;
+            wave.plans[i].held = wave.plans[i].sibling = KVI_NONE;
             used += groups[i].part_count;
         }
         run_wave(&wave);

@@ -241,9 +241,9 @@ kvg_err kvi_file_header_read(const uint8_t header[JOURNAL_HEADER_BYTES],
 {
     if (memcmp(header, MAGIC, sizeof(MAGIC)) != 0)
         return kvi_fail(error, KVG_EFORMAT, "store.file", "the journal is none");
-    if (get_u32(header + 8) > FILE_VERSION)
-        return kvi_fail_range(
-                   error, "store.file.version", get_u32(header + 8), 1, FILE_VERSION),
+    if (get_u32(header + 8) != FILE_VERSION)
+        return kvi_fail_range(error, "store.file.version", get_u32(header + 8),
+                   FILE_VERSION, FILE_VERSION),
                KVG_EVERSION;
     if (get_u64(header + 56) != kvi_checksum(header, 56, 0))
         return kvi_fail(

@@ -9,6 +9,9 @@
  * sparse: a slot takes space from its first use until it is punched, so sizes can trade
  * space with each other.
  *
+ * Slots are taken as runs: one lock call, one question for free space and, later, one write for
+ * neighbours.
+ *
  * Everything here runs with the commit lock. */
 #include "backend/file.h"
 
@@ -22,17 +25,14 @@
 #define TAKE_ROUNDS_MAX 64u
 #define MARGIN_BYTES (UINT64_C(64) << 10) /* For the journal, and what others do. */
 
-/* Data, and behind it the checksums of its chunks if it has more than one; in blocks; of
- * large ones only every 32nd part of a power of two, so that there are few sizes. */
+/* In blocks; of large ones only every 32nd part of a power of two, so that there are few sizes. */
 uint32_t kvi_file_slot_bytes(uint64_t bytes)
 {
-    uint64_t chunks = (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
-    uint64_t all = bytes + (chunks > 1 ? chunks * 8 : 0);
     uint64_t step = BLOCK_BYTES;
 
-    while (all / step > 64)
+    while (bytes / step > 64)
         step *= 2;
-    return (uint32_t)((all + step - 1) / step * step);
+    return (uint32_t)((bytes + step - 1) / step * step);
 }
 
 static uint64_t slot_lock(uint64_t place)
@@ -41,68 +41,122 @@ static uint64_t slot_lock(uint64_t place)
            PLACE_SLOT(place);
 }
 
-/* Reserves a slot here and, with its byte of the lock file, everywhere. */
-static bool reserve(struct file_store *file, struct file_segment *segment, uint32_t slot)
+/* Reserves a run of slots here and, with their bytes of the lock file, everywhere. */
+static bool reserve(
+    struct file_store *file, struct file_segment *segment, uint32_t slot, uint32_t count)
 {
+    uint32_t i;
+
     if (file->io->lock(file->io->context, file->lock_fd,
-            slot_lock(PLACE(segment->id, slot)), 1, false) < 0)
-        return false; /* Another process is writing to it. */
-    file_bit_set(segment->reserved, slot, true);
-    if (!file_bit(segment->backed, slot)) {
-        file_bit_set(segment->fresh, slot, true);
-        file->reserved_bytes += segment->slot_bytes;
+            slot_lock(PLACE(segment->id, slot)), count, false) < 0)
+        return false; /* Another process is writing to one of them. */
+    for (i = slot; i < slot + count; i++) {
+        file_bit_set(segment->reserved, i, true);
+        if (!file_bit(segment->backed, i)) {
+            file_bit_set(segment->fresh, i, true);
+            file->reserved_bytes += segment->slot_bytes;
+        }
     }
     return true;
 }
 
-void kvi_file_release_slot(struct file_store *file, uint64_t place)
+/* Forgets a reservation; true if there was one, whose lock is then to be given back. */
+static bool forget(struct file_store *file, uint64_t place)
 {
     struct file_segment *segment = kvi_file_segment(file, PLACE_SEGMENT(place));
     uint32_t slot = PLACE_SLOT(place);
 
     if (segment == NULL || !file_bit(segment->reserved, slot))
-        return;
+        return false;
     file_bit_set(segment->reserved, slot, false);
     if (file_bit(segment->fresh, slot)) {
         file_bit_set(segment->fresh, slot, false);
         file->reserved_bytes -= segment->slot_bytes;
     }
-    file->io->unlock(file->io->context, file->lock_fd, slot_lock(place), 1);
+    return true;
 }
 
-/* A slot that is free and (backed or not, as asked) in a segment. */
-static bool take_in_segment(
-    struct file_store *file, struct file_segment *segment, bool backed, uint64_t *place)
+void kvi_file_release_slots(struct file_store *file, const uint64_t *places, size_t count)
+{
+    size_t run;
+    size_t i;
+
+    for (i = 0; i < count; i += run) {
+        run = 1;
+        if (!forget(file, places[i]))
+            continue;
+        while (i + run < count && places[i + run] == places[i] + run &&
+               forget(file, places[i + run]))
+            run++;
+        file->io->unlock(
+            file->io->context, file->lock_fd, slot_lock(places[i]), (uint64_t)run);
+    }
+}
+
+void kvi_file_release_slot(struct file_store *file, uint64_t place)
+{
+    kvi_file_release_slots(file, &place, 1);
+}
+
+/* Slots of a word that are free and (backed or not, as asked). */
+static uint64_t free_in_word(
+    const struct file_segment *segment, uint32_t word, bool backed)
+{
+    uint64_t bits =
+        backed ? segment->backed[word] & ~segment->live[word] & ~segment->quarantine[word]
+               : ~segment->backed[word];
+
+    return bits & ~segment->reserved[word];
+}
+
+static bool is_free(const struct file_segment *segment, uint32_t slot, bool backed)
+{
+    return slot < segment->slot_count &&
+           (free_in_word(segment, slot / 64, backed) >> (slot % 64) & 1) != 0;
+}
+
+/* A run of up to `count` slots in a segment, each free and (backed or not, as asked).  The search
+ * goes on where the last one ended: before it there is little, and what lies together is
+ * written together. */
+static uint32_t take_in_segment(struct file_store *file, struct file_segment *segment,
+    bool backed, uint32_t count, uint64_t *place)
 {
     uint32_t words = (segment->slot_count + 63) / 64;
-    uint32_t word;
+    uint32_t begin = segment->cursor[backed] < words ? segment->cursor[backed] : 0;
+    uint32_t i;
 
-    for (word = 0; word < words; word++) {
-        uint64_t free_bits = backed ? segment->backed[word] & ~segment->live[word] &
-                                          ~segment->quarantine[word]
-                                    : ~segment->backed[word];
+    for (i = 0; i < words; i++) {
+        uint32_t word = (begin + i) % words;
+        uint64_t bits = free_in_word(segment, word, backed);
 
-        free_bits &= ~segment->reserved[word];
-        for (; free_bits != 0; free_bits &= free_bits - 1) {
-            uint32_t slot = word * 64 + (uint32_t)__builtin_ctzll(free_bits);
+        for (; bits != 0; bits &= bits - 1) {
+            uint32_t slot = word * 64 + (uint32_t)__builtin_ctzll(bits);
+            uint32_t run = 1;
 
             if (slot >= segment->slot_count)
                 break;
-            if (reserve(file, segment, slot)) {
-                *place = PLACE(segment->id, slot);
-                return true;
+            while (run < count && is_free(segment, slot + run, backed))
+                run++;
+            if (!reserve(file, segment, slot, run)) {
+                if (run == 1 || !reserve(file, segment, slot, 1))
+                    continue;
+                run = 1;
             }
+            segment->cursor[backed] = (slot + run) / 64;
+            *place = PLACE(segment->id, slot);
+            return run;
         }
     }
-    return false;
+    return 0;
 }
 
-static bool take_existing(
-    struct file_store *file, uint32_t slot_bytes, bool backed, uint64_t *place)
+static uint32_t take_existing(struct file_store *file, uint32_t slot_bytes, bool backed,
+    uint32_t count, uint64_t *place)
 {
+    uint32_t taken = 0;
     uint32_t i;
 
-    for (i = 0; i < file->segment_count; i++) {
+    for (i = 0; i < file->segment_count && taken == 0; i++) {
         struct file_segment *segment = file->segments[i];
         uint32_t candidates;
 
@@ -111,10 +165,10 @@ static bool take_existing(
         candidates = backed ? segment->backed_count - segment->live_count -
                                   segment->quarantine_count
                             : segment->slot_count - segment->backed_count;
-        if (candidates > 0 && take_in_segment(file, segment, backed, place))
-            return true;
+        if (candidates > 0)
+            taken = take_in_segment(file, segment, backed, count, place);
     }
-    return false;
+    return taken;
 }
 
 static kvg_err add_segment(
@@ -157,22 +211,29 @@ static bool budget_allows(struct file_store *file, uint64_t bytes)
     return free_bytes >= file->floor_bytes + bytes + MARGIN_BYTES;
 }
 
-/* (1) and (2) of the opening comment. */
-static kvg_err take_now(struct file_store *file, uint32_t slot_bytes, uint64_t *place,
-    struct kvg_error *error)
+/* (1) and (2) of the opening comment.  *count comes with how many are wanted, and becomes how many
+ * there are: a run of slots. */
+static kvg_err take_now(struct file_store *file, uint32_t slot_bytes, uint32_t *count,
+    uint64_t *place, struct kvg_error *error)
 {
+    uint32_t wanted = *count;
     kvg_err err;
 
-    if (take_existing(file, slot_bytes, true, place))
+    *count = take_existing(file, slot_bytes, true, wanted, place);
+    if (*count > 0)
         return KVG_OK;
-    if (!budget_allows(file, slot_bytes))
+    if (wanted > 1 && !budget_allows(file, (uint64_t)slot_bytes * wanted))
+        wanted = 1;
+    if (wanted == 1 && !budget_allows(file, slot_bytes))
         return KVG_ENOSPACE;
-    if (take_existing(file, slot_bytes, false, place))
+    *count = take_existing(file, slot_bytes, false, wanted, place);
+    if (*count > 0)
         return KVG_OK;
     err = add_segment(file, slot_bytes, error);
     if (err != KVG_OK)
         return err;
-    return take_existing(file, slot_bytes, false, place) ? KVG_OK : KVG_ENOSPACE;
+    *count = take_existing(file, slot_bytes, false, wanted, place);
+    return *count > 0 ? KVG_OK : KVG_ENOSPACE;
 }
 
 /* Free bytes of sizes other than this one, that can be given back. */
@@ -192,18 +253,20 @@ static uint64_t punchable(struct file_store *file, uint32_t slot_bytes)
     return bytes;
 }
 
-kvg_err kvi_file_take_slot(
-    struct file_store *file, uint64_t bytes, uint64_t *place, struct kvg_error *error)
+kvg_err kvi_file_take_slots(struct file_store *file, uint32_t slot_bytes, uint32_t *count,
+    uint64_t *place, struct kvg_error *error)
 {
-    uint32_t slot_bytes = kvi_file_slot_bytes(bytes);
+    uint32_t wanted = *count;
     uint32_t round;
 
     if (slot_bytes > file->bytes_max)
         return kvi_fail(error, KVG_ENOSPACE, "store.file.bytes",
             "a part is larger than all that the store may take");
     for (round = 0; round < TAKE_ROUNDS_MAX; round++) {
-        kvg_err err = take_now(file, slot_bytes, place, error);
+        kvg_err err;
 
+        *count = wanted;
+        err = take_now(file, slot_bytes, count, place, error);
         if (err != KVG_ENOSPACE)
             return err;
         if (file->quarantine_count > 0) {
@@ -223,6 +286,14 @@ kvg_err kvi_file_take_slot(
     }
     return kvi_fail(error, KVG_ENOSPACE, "store.file.bytes",
         "what was evicted left no room for a part");
+}
+
+kvg_err kvi_file_take_slot(
+    struct file_store *file, uint64_t bytes, uint64_t *place, struct kvg_error *error)
+{
+    uint32_t count = 1;
+
+    return kvi_file_take_slots(file, kvi_file_slot_bytes(bytes), &count, place, error);
 }
 
 /* ---- Making room --------------------------------------------------------------------------- */
@@ -288,7 +359,7 @@ static bool punch_one(
 {
     int fd;
 
-    if (!take_in_segment(file, segment, true, place))
+    if (take_in_segment(file, segment, true, 1, place) == 0)
         return false;
     fd = kvi_file_segment_fd(file, segment, 0);
     if (fd >= 0)

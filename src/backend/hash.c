@@ -1,18 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* hash.c -- xxHash, used as a header (hash.h). */
-#include "backend/hash.h"
+/* hash.c -- xxHash, used as a header (hash.h), twice: for the base instruction set and, in
+ * hash_avx2.c, for a wider one.  Which one is asked of the compiler's own table of what the
+ * processor has, at every call: a load and a branch that is always the same. */
+#define KERNEL(name) kernel_##name
+#include "backend/hash_kernel.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include <stdbool.h>
 
-_Static_assert(sizeof(XXH3_state_t) <= sizeof(struct kvi_checksum_state),
-    "the state of XXH3 does not fit");
+#ifdef KVI_HASH_AVX2
+static inline bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") != 0;
+}
+#endif
+
+uint64_t kvi_checksum_base(const void *data, size_t bytes, uint64_t seed)
+{
+    return kernel_whole(data, bytes, seed);
+}
 
 uint64_t kvi_checksum(const void *data, size_t bytes, uint64_t seed)
 {
-    return XXH3_64bits_withSeed(data, bytes, seed);
+#ifdef KVI_HASH_AVX2
+    if (has_avx2())
+        return kvi_checksum_avx2.whole(data, bytes, seed);
+#endif
+    return kernel_whole(data, bytes, seed);
 }
 
 void kvi_checksum_begin(struct kvi_checksum_state *state)
@@ -22,7 +37,13 @@ void kvi_checksum_begin(struct kvi_checksum_state *state)
 
 void kvi_checksum_add(struct kvi_checksum_state *state, const void *data, size_t bytes)
 {
-    XXH3_64bits_update((XXH3_state_t *)(void *)state->opaque, data, bytes);
+#ifdef KVI_HASH_AVX2
+    if (has_avx2()) {
+        kvi_checksum_avx2.add(state, data, bytes);
+        return;
+    }
+#endif
+    kernel_add(state, data, bytes);
 }
 
 uint64_t kvi_checksum_end(const struct kvi_checksum_state *state)

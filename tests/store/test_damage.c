@@ -284,7 +284,7 @@ TEST(a_journal_cut_short_anywhere_opens_with_what_is_left)
     dir_remove(DIR);
 }
 
-TEST(what_is_newer_or_none_of_ours_is_refused)
+TEST(what_is_of_another_version_or_none_of_ours_is_refused)
 {
     struct kvg_error error;
     char path[128];
@@ -292,10 +292,14 @@ TEST(what_is_newer_or_none_of_ours_is_refused)
 
     filled("", NULL);
     file = fopen(file_name("store", path), "w");
-    fprintf(file, "kvgraft-store 2\nidentity 0\n");
+    fprintf(file, "kvgraft-store 3\nidentity 0\n");
     fclose(file);
     CHECK_EQ(open_error(&error), KVG_EVERSION);
-    CHECK(strstr(error.message, "version is 2") != NULL);
+    CHECK(strstr(error.message, "version is 3") != NULL);
+    file = fopen(path, "w");
+    fprintf(file, "kvgraft-store 1\nidentity 0\n");
+    fclose(file);
+    CHECK_EQ(open_error(&error), KVG_EVERSION);
     file = fopen(path, "w");
     fprintf(file, "something else\n");
     fclose(file);
@@ -519,7 +523,7 @@ int main(int argc, char **argv)
         RUN(a_check_finds_the_damage_and_a_repair_drops_it),
         RUN(a_hole_in_the_journal_costs_only_what_it_said),
         RUN(a_journal_cut_short_anywhere_opens_with_what_is_left),
-        RUN(what_is_newer_or_none_of_ours_is_refused),
+        RUN(what_is_of_another_version_or_none_of_ours_is_refused),
         RUN(a_longer_journal_is_written_anew_and_others_follow),
         RUN(a_writer_killed_at_any_moment_loses_nothing_that_it_was_told),
         RUN(two_writers_with_large_quotas_on_a_small_disk),

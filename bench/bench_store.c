@@ -34,6 +34,7 @@ struct work {
     size_t count; /* Parts a run. */
     size_t batch; /* Parts a call. */
     bool each;    /* fdatasync after every part. */
+    bool apart;   /* Batches are read in another order than they were written in. */
 };
 
 static char DIR[128];
@@ -55,6 +56,16 @@ static void make_keys(size_t count)
         key_of(i, KEYS[i]);
     if (KEYS == NULL)
         exit(1);
+}
+
+/* What is read as the n-th part. */
+static size_t nth(const struct work *work, size_t n)
+{
+    size_t batches = work->count / work->batch;
+
+    if (!work->apart)
+        return n;
+    return n / work->batch * 37 % batches * work->batch + n % work->batch;
 }
 
 static void raw_write(void *context)
@@ -99,7 +110,7 @@ static void raw_read(void *context)
 
     for (i = 0; i < work->count; i++) {
         if (pread(work->fd, work->out + i % work->batch * work->bytes, work->bytes,
-                (off_t)(i * work->bytes)) != (ssize_t)work->bytes)
+                (off_t)(nth(work, i) * work->bytes)) != (ssize_t)work->bytes)
             exit(1);
     }
 }
@@ -135,7 +146,7 @@ static void store_get(void *context)
 
     for (done = 0; done < work->count; done += i) {
         for (i = 0; i < work->batch && done + i < work->count; i++) {
-            const char *key = KEYS[done + i];
+            const char *key = KEYS[nth(work, done + i)];
 
             ranges[i] =
                 (struct kvg_store_range){0, work->bytes, work->out + i * work->bytes};
@@ -256,8 +267,8 @@ static void measure_get(
     char what[96];
     char note[96];
     double verify_ns;
-    double floor;
-    double figure;
+    double floor = 0;
+    double figure = 0;
 
     work->batch = batch;
     read_both(work, table->quick ? 3 : 9, &floor, &figure);
@@ -278,8 +289,8 @@ static void measure_get(
 static void measure_size(struct kvb_table *table, struct work *work, size_t size)
 {
     char what[96];
-    double floor;
-    double figure;
+    double floor = 0;
+    double figure = 0;
 
     work->bytes = PART_BYTES[size];
     work->count = (table->quick ? 32u << 20 : 128u << 20) / work->bytes;
@@ -305,8 +316,8 @@ static void measure_size(struct kvb_table *table, struct work *work, size_t size
 /* A sync for every part: what the disk can do. */
 static void measure_each(struct kvb_table *table, struct work *work)
 {
-    double floor;
-    double figure;
+    double floor = 0;
+    double figure = 0;
 
     work->bytes = 1 << 20;
     work->count = table->quick ? 8 : 32;
@@ -321,6 +332,78 @@ static void measure_each(struct kvb_table *table, struct work *work)
                    .floor_is = "pwrite and one fdatasync a part; the store needs two",
                    .target = 0.5,
                    .more_is_better = true});
+    finish(work);
+}
+
+/* ---- Past the page cache ------------------------------------------------------------------- */
+
+/* Drops what the page cache has of the store and of the raw file. */
+static void drop_cache(const struct work *work)
+{
+    unsigned i;
+    int fd = work->fd;
+
+    for (i = 0; fd >= 0; i++) {
+        char path[256];
+
+        if (fdatasync(fd) != 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
+            exit(1);
+        if (fd != work->fd)
+            close(fd);
+        snprintf(path, sizeof(path), "%s/store/segment-%08x", DIR, i);
+        fd = open(path, O_RDONLY);
+    }
+}
+
+static double read_cold(struct work *work, unsigned repeats, void (*read)(void *))
+{
+    double best = 0;
+    unsigned i;
+
+    for (i = 0; i < repeats; i++) {
+        double took;
+
+        drop_cache(work);
+        took = kvb_best_ns(1, read, work);
+        best = i == 0 || took < best ? took : best;
+    }
+    return best;
+}
+
+static void measure_io(struct kvb_table *table, struct work *work, size_t size)
+{
+    static const char *const MODES[] = {"plain", "direct", "uring"};
+    unsigned repeats = table->quick ? 2 : 4;
+    double floor;
+    size_t i;
+
+    work->bytes = PART_BYTES[size];
+    work->count = (table->quick ? 32u << 20 : 128u << 20) / work->bytes;
+    work->batch = 16;
+    work->each = false;
+    work->fd = open_raw();
+    raw_write(work);
+    work->store = open_store("file", "none");
+    store_put(work);
+    work->apart = true;
+    floor = read_cold(work, repeats, raw_read);
+    for (i = 0; i < 3; i++) {
+        char what[96];
+        char tail[32];
+
+        kvg_store_close(work->store);
+        snprintf(tail, sizeof(tail), "none&io=%s", MODES[i]);
+        work->store = open_store("file", tail);
+        snprintf(what, sizeof(what), "file: get, %s parts, 16 a call, cold, io=%s",
+            SIZE_NAMES[size], MODES[i]);
+        kvb_row(table, &(struct kvb_row){.what = what,
+                           .figure = rate(work, read_cold(work, repeats, store_get)),
+                           .unit = "B/s",
+                           .floor = rate(work, floor),
+                           .floor_is = "pread of the same bytes, not in the page cache",
+                           .more_is_better = true});
+    }
+    work->apart = false;
     finish(work);
 }
 
@@ -411,8 +494,8 @@ static void measure_index(struct kvb_table *table)
     static struct asking asking;
     size_t count = table->quick ? 131072 : 1 << 20;
     char what[64];
-    double floor;
-    double figure;
+    double floor = 0;
+    double figure = 0;
     size_t i;
 
     make_keys(count);
@@ -472,8 +555,8 @@ static void clear_and_put(void *context)
 
 static void measure_memory(struct kvb_table *table, struct work *work)
 {
-    double floor;
-    double figure;
+    double floor = 0;
+    double figure = 0;
 
     work->bytes = 1 << 20;
     work->count = 64;
@@ -520,6 +603,8 @@ static void run(struct kvb_table *table)
     for (i = 0; i < SIZES; i++)
         measure_size(table, &work, i);
     measure_each(table, &work);
+    measure_io(table, &work, 1);
+    measure_io(table, &work, 2);
     measure_memory(table, &work);
     measure_index(table);
     free(work.data);

@@ -15,6 +15,12 @@ endforeach()
 
 kvgraft_test(test_store_hash SOURCES store/test_hash.c)
 kvgraft_test(test_store_runs SOURCES store/test_runs.c)
+foreach(io IN ITEMS direct uring)
+  kvgraft_test(test_store_file_${io} SOURCES store/test_file.c
+    LIBRARIES kvgraft_store_suite ARGS none ${io})
+  kvgraft_test(test_store_runs_${io} SOURCES store/test_runs.c ARGS "&io=${io}")
+  target_include_directories(test_store_runs_${io} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+endforeach()
 target_include_directories(test_store_hash PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_include_directories(test_store_runs PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 

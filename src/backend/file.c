@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define GET_CHUNK 64u
 #define GET_TRIES_MAX 4u
 #define CHECK_CHUNK 256u
 
@@ -169,23 +168,42 @@ static size_t get_some(struct file_store *file, struct kvg_store_get *gets,
     return 1;
 }
 
+static void read_found(struct file_store *file, struct kvg_store_get *gets,
+    struct file_found *found, size_t count)
+{
+    bool done[FILE_GET_MAX] = {false};
+    size_t i;
+
+    if (file->io_mode != FILE_IO_MODE_PLAIN)
+        kvi_file_read_direct(file, gets, found, count, done);
+    for (i = 0; i < count;) {
+        size_t run = 0;
+
+        while (i + run < count && !done[i + run])
+            run++;
+        if (run == 0)
+            gets[i].value_bytes = found[i].bytes;
+        i += run == 0 ? 1 : get_some(file, gets + i, found + i, run);
+    }
+}
+
 static kvg_err file_get(
     void *self, struct kvg_store_get *gets, size_t get_count, struct kvg_error *error)
 {
     struct file_store *file = self;
     uint64_t tick = kvi_catalog_ticks(&file->catalog, get_count);
-    struct file_found found[GET_CHUNK];
+    struct file_found found[FILE_GET_MAX];
     size_t done;
 
-    for (done = 0; done < get_count; done += GET_CHUNK) {
-        size_t count = get_count - done < GET_CHUNK ? get_count - done : GET_CHUNK;
+    for (done = 0; done < get_count; done += FILE_GET_MAX) {
+        size_t count = get_count - done < FILE_GET_MAX ? get_count - done : FILE_GET_MAX;
         size_t i;
         kvg_err err = find_keys(file, gets + done, found, count, tick - done, error);
 
         for (i = 0; i < count && err != KVG_OK; i++)
             gets[done + i].result = err;
-        for (i = 0; i < count && err == KVG_OK;)
-            i += get_some(file, gets + done + i, found + i, count - i);
+        if (err == KVG_OK)
+            read_found(file, gets + done, found, count);
     }
     return KVG_OK;
 }
@@ -441,7 +459,7 @@ static kvg_err file_open(const struct kvg_store_url *url,
 }
 
 static const char *const PARAMETERS[] = {
-    "bytes", "floor", "sync", "sync_bytes", "segment", NULL};
+    "bytes", "floor", "sync", "sync_bytes", "segment", "io", NULL};
 
 const struct kvg_store_backend kvi_store_file = {
     .struct_bytes = sizeof(kvi_store_file),
@@ -450,9 +468,9 @@ const struct kvg_store_backend kvi_store_file = {
              KVG_STORE_CHECKSUMS | KVG_STORE_EVICTS | KVG_STORE_LISTS | KVG_STORE_ATOMIC |
              KVG_STORE_RANGES | KVG_STORE_REMOVES,
     .scheme = "file",
-    .summary =
-        "file:DIR?bytes=N&sync=none|batch|each&floor=N  segments in a directory, for "
-        "several processes",
+    .summary = "file:DIR?bytes=N&sync=none|batch|each&floor=N&io=plain|direct|uring  "
+               "segments in a directory, for "
+               "several processes",
     .parameters = PARAMETERS,
     .open = file_open,
     .close = kvi_file_close,

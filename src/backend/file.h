@@ -40,6 +40,8 @@
 #define SEGMENT_SLOTS_MAX 65536u
 #define RECORD_BYTES_MAX (UINT32_C(4) << 20)
 #define FILE_TOUCHED_MAX 256u
+#define FILE_GET_MAX 64u /* Gets that are looked up and read together. */
+#define FILE_FD_NONE (-1000000)
 #define PLACE(segment, slot) (((uint64_t)(segment) << 32) | (slot))
 #define PLACE_SEGMENT(place) ((uint32_t)((place) >> 32))
 #define PLACE_SLOT(place) ((uint32_t)(place))
@@ -48,6 +50,13 @@ enum file_sync {
     FILE_SYNC_NONE,
     FILE_SYNC_BATCH,
     FILE_SYNC_EACH
+};
+
+/* How large parts are read (file_direct.c). */
+enum file_io_mode {
+    FILE_IO_MODE_PLAIN,
+    FILE_IO_MODE_DIRECT,
+    FILE_IO_MODE_URING
 };
 
 struct file_segment {
@@ -70,6 +79,7 @@ struct file_segment {
     bool dirty;         /* Holds data that no sync has covered. */
     _Atomic bool named; /* Its name is on disk, as far as the sync policy asks. */
     _Atomic int fd;
+    int direct_fd; /* For direct I/O, with `fds`; FILE_FD_NONE: not tried, negative: not there. */
 };
 
 /* The journal, as far as this process has taken it in. */
@@ -93,6 +103,7 @@ struct file_store {
     bool read_only;
     bool following; /* The hook is called for what is taken in. */
     uint32_t sync;
+    uint32_t io_mode;
     uint64_t bytes_max, floor_bytes, sync_bytes, segment_bytes;
 
     pthread_mutex_t commit;
@@ -115,6 +126,9 @@ struct file_store {
     pthread_mutex_t touched_lock;
     uint64_t touched[FILE_TOUCHED_MAX]; /* Places read since the last TOUCH. */
     uint32_t touched_count;
+    pthread_mutex_t lanes_lock;
+    struct file_lane *lanes; /* Of file_direct.c, not in use. */
+    uint32_t lane_count;
     uint64_t bad_records; /* Skipped while opening. */
     uint64_t cut_bytes;   /* Of unfinished records, cut off. */
 };
@@ -306,6 +320,12 @@ size_t kvi_file_read_neighbours(
     const struct kvg_store_get *gets, const struct file_found *found, size_t count);
 bool kvi_file_read_together(struct file_store *file, const struct kvg_store_get *gets,
     const struct file_found *found, size_t count);
+
+/* Reads large parts past the page cache (file_direct.c); sets done[] of those that were read and
+ * are sound.  The others are left to be read as usual. */
+void kvi_file_read_direct(struct file_store *file, const struct kvg_store_get *gets,
+    const struct file_found *found, size_t count, bool *done);
+void kvi_file_lanes_free(struct file_store *file);
 
 /* Reads and verifies all of a part. */
 kvg_err kvi_file_verify_part(struct file_store *file, const struct file_found *found);

@@ -52,6 +52,8 @@ static void segment_free(struct file_store *file, struct file_segment *segment)
 
     if (fd >= 0)
         file->io->close(file->io->context, fd);
+    if (segment->direct_fd >= 0)
+        file->io->close(file->io->context, segment->direct_fd);
     kvi_release_array(file->alloc, segment->live, 5 * segment_words(segment->slot_count),
         sizeof(uint64_t));
     kvi_release_array(file->alloc, segment->parts, segment->slot_count, sizeof(uint32_t));
@@ -92,8 +94,10 @@ static kvg_err segment_new(
     segment = KVI_NEW(file->alloc, struct file_segment);
     if (segment == NULL)
         return KVG_ENOMEM;
-    *segment = (struct file_segment){
-        .id = id, .slot_bytes = slot_bytes, .slot_count = slot_count};
+    *segment = (struct file_segment){.id = id,
+        .slot_bytes = slot_bytes,
+        .slot_count = slot_count,
+        .direct_fd = FILE_FD_NONE};
     atomic_store_explicit(&segment->fd, -1, memory_order_relaxed);
     segment->live = kvi_alloc_array(file->alloc, 5 * words, sizeof(uint64_t));
     segment->parts = kvi_alloc_array_raw(file->alloc, slot_count, sizeof(uint32_t));

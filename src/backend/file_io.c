@@ -30,6 +30,7 @@ static int io_open(void *context, const char *path, unsigned flags)
     (void)context;
     how |= (flags & FILE_IO_CREATE) != 0 ? O_CREAT : 0;
     how |= (flags & FILE_IO_TRUNCATE) != 0 ? O_TRUNC : 0;
+    how |= (flags & FILE_IO_DIRECT) != 0 ? O_DIRECT : 0;
     do {
         fd = open(path, how, 0660);
     } while (fd < 0 && errno == EINTR);

@@ -18,7 +18,8 @@
 enum {
     FILE_IO_CREATE = 1,
     FILE_IO_READ_ONLY = 2,
-    FILE_IO_TRUNCATE = 4
+    FILE_IO_TRUNCATE = 4,
+    FILE_IO_DIRECT = 8 /* Past the page cache: memory, offsets and sizes in blocks. */
 };
 
 struct file_io_state {

@@ -316,6 +316,9 @@ static kvg_err read_params(
     if (err == KVG_OK)
         err = kvg_store_param_choice(url, "sync", "none|batch|each", &file->sync, error);
     if (err == KVG_OK)
+        err = kvg_store_param_choice(
+            url, "io", "plain|direct|uring", &file->io_mode, error);
+    if (err == KVG_OK)
         err = kvg_store_param_bytes(
             url, "sync_bytes", 1, UINT64_C(1) << 40, &file->sync_bytes, error);
     file->segment_bytes = file->bytes_max / 32;
@@ -368,6 +371,7 @@ kvg_err kvi_file_open_io(const struct kvg_store_url *url,
     file->read_only = options->read_only;
     pthread_mutex_init(&file->commit, NULL);
     pthread_mutex_init(&file->fds, NULL);
+    pthread_mutex_init(&file->lanes_lock, NULL);
     pthread_mutex_init(&file->touched_lock, NULL);
     pthread_rwlockattr_init(&kind);
     /* Readers that come without end must not keep the writer out; none takes it twice. */
@@ -394,6 +398,7 @@ void kvi_file_close(void *self)
 {
     struct file_store *file = self;
 
+    kvi_file_lanes_free(file);
     kvi_file_segments_free(file);
     kvi_catalog_fini(&file->catalog);
     if (file->journal.fd >= 0)
@@ -402,6 +407,7 @@ void kvi_file_close(void *self)
         file->io->close(file->io->context, file->lock_fd);
     pthread_mutex_destroy(&file->commit);
     pthread_mutex_destroy(&file->fds);
+    pthread_mutex_destroy(&file->lanes_lock);
     pthread_mutex_destroy(&file->touched_lock);
     pthread_rwlock_destroy(&file->index);
     kvi_release_array(file->alloc, file->dir, file->dir_bytes + 1, 1);

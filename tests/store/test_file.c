@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* test_file.c -- the suite over `file:DIR`; the sync policy is the first argument. */
+/* test_file.c -- the suite over `file:DIR`; the sync policy is the first argument, how large parts
+ * are read the second. */
 #include "store/conformance.h"
 
 #include <inttypes.h>
@@ -13,6 +14,7 @@
 struct place {
     char dir[64];
     const char *sync;
+    const char *io;
 };
 
 static bool make(void *context, uint64_t bytes_max, char url[CONFORMANCE_URL_BYTES])
@@ -24,8 +26,9 @@ static bool make(void *context, uint64_t bytes_max, char url[CONFORMANCE_URL_BYT
         access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     if (mkdtemp(place->dir) == NULL)
         return false;
-    snprintf(url, CONFORMANCE_URL_BYTES, "file:%s?bytes=%" PRIu64 "&floor=0&sync=%s",
-        place->dir, bytes_max == 0 ? UINT64_C(256) << 20 : bytes_max, place->sync);
+    snprintf(url, CONFORMANCE_URL_BYTES,
+        "file:%s?bytes=%" PRIu64 "&floor=0&sync=%s&io=%s", place->dir,
+        bytes_max == 0 ? UINT64_C(256) << 20 : bytes_max, place->sync, place->io);
     return true;
 }
 
@@ -41,7 +44,8 @@ static void destroy(void *context)
 
 int main(int argc, char **argv)
 {
-    struct place place = {.sync = argc > 1 ? argv[1] : "batch"};
+    struct place place = {
+        .sync = argc > 1 ? argv[1] : "batch", .io = argc > 2 ? argv[2] : "plain"};
     struct conformance_backend file = {
         .name = "file", .make = make, .destroy = destroy, .context = &place};
 

@@ -5,8 +5,12 @@
  * nothing but speed.  The first argument, if there is one, goes into the URL. */
 #include "test.h"
 
+#include "backend/file.h"
+#include "backend/file_ring.h"
 #include "store/dir.h"
 #include "store/kit.h"
+
+#include <errno.h>
 
 #define PAGES 150
 #define PARTS 3
@@ -26,14 +30,64 @@ struct part {
 
 static struct part PART[PAGES * PARTS];
 
+/* The system's I/O, counted. */
+static struct file_io IO;
+static size_t PLAIN_BYTES; /* Read through descriptors that are not for direct I/O. */
+static bool IS_DIRECT[4096];
+static bool DIRECT_OPENS;
+
+static int open_counted(void *context, const char *path, unsigned flags)
+{
+    int fd = kvi_file_io_system.open(context, path, flags);
+
+    if (fd >= 0 && fd < 4096)
+        IS_DIRECT[fd] = (flags & FILE_IO_DIRECT) != 0;
+    if ((flags & FILE_IO_DIRECT) != 0)
+        DIRECT_OPENS = fd >= 0;
+    return fd;
+}
+
+static ssize_t readv_counted(
+    void *context, int fd, const struct iovec *vector, int count, uint64_t offset)
+{
+    ssize_t got = kvi_file_io_system.readv(context, fd, vector, count, offset);
+
+    if (fd < 4096 && !IS_DIRECT[fd] && got > 0)
+        PLAIN_BYTES += (size_t)got;
+    return got;
+}
+
+static kvg_err open_on_counted(const struct kvg_store_url *url,
+    const struct kvg_store_options *options, void **out, uint32_t *flags_out,
+    struct kvg_error *error)
+{
+    struct file_store *file;
+    kvg_err err = kvi_file_open_io(url, options, &IO, &file, error);
+
+    (void)flags_out;
+    *out = file;
+    return err;
+}
+
 static struct kvg_store *open_store(void)
 {
+    static struct kvg_store_backend backend;
+    static const struct kvg_store_backend *const BACKENDS[] = {&backend};
+    static const struct kvg_store_registry REGISTRY = {
+        .struct_bytes = sizeof(REGISTRY), .backends = BACKENDS, .backend_count = 1};
+    struct kvg_store_options options = {
+        .struct_bytes = sizeof(options), .registry = &REGISTRY};
     char url[160];
     struct kvg_store *store = NULL;
     struct kvg_error error = {0};
 
+    IO = kvi_file_io_system;
+    IO.open = open_counted;
+    IO.readv = readv_counted;
+    backend = kvi_store_file;
+    backend.open = open_on_counted;
     snprintf(url, sizeof(url), "file:%s?bytes=1GiB&floor=0&sync=none%s", DIR, TAIL);
-    if (kvg_store_open(url, NULL, &store, &error) != KVG_OK)
+    if (kvg_store_open(url, &options, &store, &error) != KVG_OK)
         fprintf(stderr, "%s: %s\n", url, error.message);
     CHECK(store != NULL);
     return store;
@@ -238,12 +292,83 @@ TEST(slots_freed_here_and_there_are_used_again)
     dir_remove(DIR);
 }
 
+/* Else the other tests of `io=` would test nothing. */
+TEST(large_parts_go_past_the_page_cache_where_that_was_asked_for)
+{
+    struct kvg_store *store;
+    struct ring ring;
+    bool uring = strstr(TAIL, "uring") != NULL;
+    size_t i;
+
+    CHECK(dir_make(DIR));
+    store = open_store();
+    for (i = 0; i < 4; i++) {
+        char name[16];
+
+        snprintf(name, sizeof(name), "large%zu", i);
+        CHECK_EQ(kit_put(store, name, 2, 300000, NULL), KVG_OK);
+    }
+    PLAIN_BYTES = 0;
+    CHECK_EQ(kit_read_part(store, "large1", 0, 300000), KVG_OK);
+    CHECK_EQ(kit_read_part(store, "large3", 1, 300000), KVG_OK);
+    if (strstr(TAIL, "io=") == NULL)
+        CHECK_EQ(PLAIN_BYTES, 600000);
+    else if (!DIRECT_OPENS)
+        printf("no direct I/O in %s\n", DIR);
+    else
+        CHECK_EQ(PLAIN_BYTES, 0);
+    if (uring && kvi_ring_open(&ring) < 0)
+        printf("no io_uring here\n");
+    else if (uring)
+        kvi_ring_close(&ring);
+    kvg_store_close(store);
+    dir_remove(DIR);
+}
+
+TEST(a_ring_reads_what_was_asked_and_says_what_failed)
+{
+    static uint8_t memory[RING_DEPTH][512];
+    struct ring ring;
+    FILE *file = tmpfile();
+    int code = kvi_ring_open(&ring);
+    bool seen[RING_DEPTH] = {false};
+    uint32_t i;
+
+    CHECK(file != NULL);
+    if (code < 0) {
+        printf("no io_uring here: %s\n", strerror(-code));
+        fclose(file);
+        return;
+    }
+    for (i = 0; i < RING_DEPTH * 512; i++)
+        fputc((int)(i / 512 + i % 7), file);
+    fflush(file);
+    for (i = 0; i < RING_DEPTH; i++)
+        kvi_ring_push(&ring, i == 3 ? -1 : fileno(file), memory[i], 512,
+            i == 5 ? RING_DEPTH * 512 - 100 : i * 512, i);
+    for (i = 0; i < RING_DEPTH; i++) {
+        uint64_t tag;
+        int32_t result;
+
+        CHECK_EQ(kvi_ring_wait(&ring, &tag, &result), 0);
+        CHECK(tag < RING_DEPTH && !seen[tag]);
+        seen[tag] = true;
+        CHECK_EQ(result, tag == 3 ? -EBADF : tag == 5 ? 100 : 512);
+        if (tag != 3 && tag != 5)
+            CHECK_EQ(memory[tag][11], tag + (tag * 512 + 11) % 7);
+    }
+    kvi_ring_close(&ring);
+    fclose(file);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest TESTS[] = {
         RUN(parts_of_all_sizes_put_in_one_call_come_back_in_one_call),
         RUN(damage_to_one_of_many_read_together_costs_that_one),
         RUN(slots_freed_here_and_there_are_used_again),
+        RUN(large_parts_go_past_the_page_cache_where_that_was_asked_for),
+        RUN(a_ring_reads_what_was_asked_and_says_what_failed),
     };
 
     if (argc > 1)

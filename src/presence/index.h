@@ -83,6 +83,7 @@
 #define PARTS_SETTLED_SHIFT 32
 #define PARTS_PASS_SHIFT 48
 #define PARTS_PRESENT UINT64_C(0xffffffff)
+#define PARTS_MEDIUM UINT32_C(0xffff)
 #define PARTS_WIDE (UINT64_C(1) << 63)
 #define PASS_MAX 0x7fffu
 

@@ -17,11 +17,10 @@
 
 #define CHUNK_PAGES 32u
 #define PAGES_AHEAD 32u
-#define BEGIN_PAGES 4u /* Probes begun at once. */
-/* Pages from the beginning of the chunk before to those ahead. */
-#define PROBES 128u
-_Static_assert(
-    PROBES >= 2 * CHUNK_PAGES + PAGES_AHEAD, "no probe is overwritten too early");
+#define BEGIN_PAGES 4u /* Aims taken at once. */
+#define AIMS 64u
+_Static_assert(AIMS >= PAGES_AHEAD + BEGIN_PAGES, "no aim is overwritten too early");
+_Static_assert(CHUNK_PAGES == 32, "a chunk's pages are the bits of a word");
 /* Buckets behind the first that are asked for before a closer look for a stray. */
 #define LATE_BUCKETS 4u
 
@@ -30,12 +29,23 @@ static uint32_t heat_of(uint32_t now, uint32_t depth)
     return now << HEAT_DEPTH_BITS | (depth < HEAT_DEPTH_MAX ? depth : HEAT_DEPTH_MAX);
 }
 
+/* Where a page is looked for first, and what for. */
+struct aim {
+    struct kvi_bucket *first;
+    struct kvi_bucket *second;
+    uint64_t head;
+};
+
 /* What the pages of a chunk satisfy: bit p of word c is page p and class c. */
 struct chunk {
     uint32_t first;
     uint32_t count;
     uint32_t late; /* Pages that take a closer look, as bits. */
-    struct verdict verdicts[CHUNK_PAGES];
+    uint32_t
+        parts[CHUNK_PAGES]; /* As in a slot: CPU, disk; 0 of an absent or a late page. */
+    uint32_t all;           /* What every page has, */
+    uint32_t some;          /* and what any page has. */
+    uint32_t held[CHUNK_PAGES]; /* Of a late page: its parts of class 0. */
     uint64_t any[CLASSES_MAX];
     uint64_t cpu[CLASSES_MAX];
     uint64_t disk[CLASSES_MAX];
@@ -57,11 +67,20 @@ struct asking {
     struct kvi_directory *directory;
     uint32_t now;
     uint32_t range_end;
-    uint32_t begun; /* Probes. */
+    uint32_t begun; /* Aims. */
     struct prefix prefix;
-    struct chunk chunks[2];      /* The one being read, and the one before. */
-    struct probe probes[PROBES]; /* Page p's is at p % PROBES. */
+    struct chunk chunks[2]; /* The one being read, and the one before. */
+    struct aim aims[AIMS];  /* Page p's is at p % AIMS. */
 };
+
+/* Whether parts of one slot word, on a medium or on both, satisfy a class of the view. */
+static inline bool has_class(
+    const struct kvg_presence_view *view, uint32_t class_number, uint32_t parts)
+{
+    uint32_t mask = (uint32_t)view->inline_mask[class_number];
+
+    return (parts & PARTS_MEDIUM & mask) == mask;
+}
 
 static uint32_t media_of(bool cpu, bool disk)
 {
@@ -168,163 +187,205 @@ static void judge_ranges(struct asking *asking, const struct chunk *chunk)
     }
 }
 
-static void judge_chunk(struct asking *asking, const struct chunk *chunk)
+/* The place of a head in the two buckets: 0 to 3, 4 to 7, or PLACES if it is in neither.  No
+ * branch, for where it lies is random.  The first bucket is read first, as pages move (table.c). */
+#define PLACES (2 * BUCKET_SLOTS)
+static inline uint32_t place_of(const struct aim *aim)
 {
-    uint64_t asked = pages_from_start(chunk, asking->lookup->start);
+    uint64_t head = aim->head;
+    uint32_t first = load(&aim->first->head[3]) == head ? 3 : PLACES;
+    uint32_t second;
 
-    judge_ranges(asking, chunk);
-    if (asking->prefix.open && asked != 0)
-        judge_prefix(asking, chunk, asked);
+    first = load(&aim->first->head[2]) == head ? 2 : first;
+    first = load(&aim->first->head[1]) == head ? 1 : first;
+    first &= 0 - (uint32_t)(load(&aim->first->head[0]) != head);
+    second = load(&aim->second->head[3]) == head ? 7 : PLACES;
+    second = load(&aim->second->head[2]) == head ? 6 : second;
+    second = load(&aim->second->head[1]) == head ? 5 : second;
+    second = load(&aim->second->head[0]) == head ? 4 : second;
+    return first < second ? first : second;
+}
+_Static_assert(PLACES == 8, "the places are counted above");
+
+static inline struct kvi_bucket *bucket_at(const struct aim *aim, uint32_t place)
+{
+    ptrdiff_t apart = (char *)aim->second - (char *)aim->first;
+    ptrdiff_t is_second = place / BUCKET_SLOTS & 1;
+
+    return (struct kvi_bucket *)(void *)((char *)aim->first + (apart & (0 - is_second)));
 }
 
-/* Reads a page that lies where it is looked for first and is at rest, as nearly all are.
- * False if it is not so: then find_page() looks closely. */
+/* Reads a page that lies where it is looked for first and is at rest, as nearly all are: its
+ * parts, 0 if it is absent.  False if it is not so: then find_page() looks closely. */
 static inline bool read_quickly(const struct kvg_presence_view *view,
-    const struct probe *probe, uint32_t heat, struct verdict *out)
+    const struct aim *aim, const struct kvg_key *key, uint32_t heat, uint32_t *out)
 {
-    unsigned matches = match_heads(probe->first, probe->head) |
-                       match_heads(probe->second, probe->head) << BUCKET_SLOTS;
-    uint32_t at =
-        (uint32_t)__builtin_ctz(matches | 1u << 2 * BUCKET_SLOTS) % BUCKET_SLOTS;
-    struct kvi_bucket *bucket =
-        matches < 1u << BUCKET_SLOTS ? probe->first : probe->second;
+    uint32_t place = place_of(aim);
+    uint32_t at = place % BUCKET_SLOTS;
+    struct kvi_bucket *bucket = bucket_at(aim, place);
     uint32_t meta;
     uint64_t parts;
-    unsigned is_it;
 
-    if (matches == 0) {
-        *out = (struct verdict){0};
-        return !has_strayed(probe->first);
-    }
+    *out = 0;
+    if (place == PLACES)
+        return !has_strayed(aim->first);
     meta = atomic_load_explicit(&bucket->meta[at], memory_order_acquire);
-    is_it = (unsigned)(load(&bucket->head[at]) == probe->head) &
-            (unsigned)(load(&bucket->body[at]) == probe->body) &
-            (unsigned)(kvi_meta_space(meta) == view->space_id) & (~meta & 1);
-    parts = load(&bucket->parts[at]);
-    is_it &=
-        (unsigned)((parts & PARTS_WIDE) == 0) &
-        (unsigned)(atomic_load_explicit(&bucket->meta[at], memory_order_acquire) == meta);
-    if (KVI_UNLIKELY(!is_it))
+    if (KVI_UNLIKELY(load(&bucket->head[at]) != aim->head ||
+                     load(&bucket->body[at]) != kvi_make_body(key) ||
+                     kvi_meta_space(meta) != view->space_id || (meta & 1) != 0))
         return false;
-    judge_inline(view, parts, out);
-    if (out->any & 1)
+    parts = load(&bucket->parts[at]);
+    if (KVI_UNLIKELY((parts & PARTS_WIDE) != 0 || atomic_load_explicit(&bucket->meta[at],
+                                                      memory_order_acquire) != meta))
+        return false;
+    *out = (uint32_t)parts;
+    if (has_class(view, 0, (uint32_t)parts | (uint32_t)parts >> PARTS_DISK_SHIFT))
         touch(bucket, at, heat);
     return true;
 }
 
-static void note_missing(
-    struct kvg_lookup *lookup, uint32_t page, const struct verdict *verdict)
-{
-    lookup->first_missing = page;
-    lookup->missing_parts = lookup->view->required_count - verdict->held_count -
-                            kvi_presence_popcount(verdict->held_bits);
-}
-
 /* Asks for what a closer look will need: the buckets behind the first for a stray, or the record
  * that a page's parts are in. */
-static inline void prefetch_late(const struct probe *probe)
+static void prefetch_late(const struct aim *aim)
 {
-    unsigned matches = match_heads(probe->first, probe->head);
-    struct kvi_bucket *bucket = matches != 0 ? probe->first : probe->second;
+    uint32_t place = place_of(aim);
+    struct kvi_bucket *bucket = bucket_at(aim, place);
     uint32_t ahead;
 
-    if (matches == 0)
-        matches = match_heads(probe->second, probe->head);
-    if (matches != 0) {
-        uint64_t parts = load(&bucket->parts[__builtin_ctz(matches)]);
+    if (place != PLACES) {
+        uint64_t parts = load(&bucket->parts[place % BUCKET_SLOTS]);
 
         if (parts & PARTS_WIDE)
             __builtin_prefetch(kvi_record_of(parts));
         return;
     }
     for (ahead = 1; ahead <= LATE_BUCKETS; ahead++) /* Never mind the segment's end. */
-        __builtin_prefetch(probe->first + ahead);
+        __builtin_prefetch(aim->first + ahead);
 }
 
-/* Turns the verdicts of the chunk's pages into words of bits. */
-static void gather_chunk(struct kvg_lookup *lookup, struct chunk *chunk)
-{
-    uint32_t class_count = lookup->view->class_count;
-    uint32_t p;
-    uint32_t c;
-
-    memset(chunk->any, 0, class_count * sizeof(chunk->any[0]));
-    memset(chunk->cpu, 0, class_count * sizeof(chunk->cpu[0]));
-    memset(chunk->disk, 0, class_count * sizeof(chunk->disk[0]));
-    for (p = 0; p < chunk->count; p++) {
-        const struct verdict *verdict = &chunk->verdicts[p];
-        uint32_t page = chunk->first + p;
-
-        chunk->any[0] |= (verdict->any & 1) << p;
-        chunk->cpu[0] |= (verdict->cpu & 1) << p;
-        chunk->disk[0] |= (verdict->disk & 1) << p;
-        for (c = 1; c < class_count; c++) {
-            chunk->any[c] |= (verdict->any >> c & 1) << p;
-            chunk->cpu[c] |= (verdict->cpu >> c & 1) << p;
-            chunk->disk[c] |= (verdict->disk >> c & 1) << p;
-        }
-        if (!(verdict->any & 1) && lookup->first_missing == lookup->key_count &&
-            page >= lookup->start)
-            note_missing(lookup, page, verdict);
-    }
-}
-
-/* Begins the probes of the next few pages. */
+/* Aims at the next few pages. */
 static inline void begin_some(struct asking *asking, uint32_t count)
 {
     const struct kvg_lookup *lookup = asking->lookup;
     uint32_t left = lookup->key_count - asking->begun;
     uint32_t end = asking->begun + (count < left ? count : left);
 
-    for (; asking->begun < end; asking->begun++)
-        asking->probes[asking->begun % PROBES] =
+    for (; asking->begun < end; asking->begun++) {
+        struct probe probe =
             begin_probe(asking->directory, lookup->view, &lookup->keys[asking->begun]);
+
+        asking->aims[asking->begun % AIMS] =
+            (struct aim){probe.first, probe.second, probe.head};
+    }
 }
 
-/* Judges each page of the chunk that lies where it is looked for first; the others are late. */
-static void judge_quickly(struct asking *asking, struct chunk *chunk)
+/* Reads each page of the chunk that lies where it is looked for first; the others are late. */
+static void read_chunk(struct asking *asking, struct chunk *chunk)
 {
     const struct kvg_presence_view *view = asking->lookup->view;
+    const struct kvg_key *keys = asking->lookup->keys + chunk->first;
+    uint32_t late = 0;
+    uint32_t all = UINT32_MAX;
+    uint32_t some = 0;
     uint32_t p;
 
-    chunk->late = 0;
     for (p = 0; p < chunk->count; p++) {
-        uint32_t page = chunk->first + p;
-        const struct probe *probe = &asking->probes[page % PROBES];
-        uint32_t heat = heat_of(asking->now, page);
+        const struct aim *aim = &asking->aims[(chunk->first + p) % AIMS];
+        uint32_t heat = heat_of(asking->now, chunk->first + p);
+        uint32_t parts = 0;
 
-        if (page % BEGIN_PAGES == 0)
+        if (KVI_UNLIKELY(!read_quickly(view, aim, &keys[p], heat, &parts))) {
+            late |= UINT32_C(1) << p;
+            prefetch_late(aim);
+        }
+        chunk->parts[p] = parts;
+        all &= parts;
+        some |= parts;
+        if (p % BEGIN_PAGES == BEGIN_PAGES - 1)
             begin_some(asking, BEGIN_PAGES);
-        if (KVI_LIKELY(read_quickly(view, probe, heat, &chunk->verdicts[p])))
-            continue;
-        chunk->late |= UINT32_C(1) << p;
-        prefetch_late(probe);
     }
+    chunk->late = late;
+    chunk->all = all;
+    chunk->some = some;
 }
 
-static void judge_late(struct asking *asking, struct chunk *chunk)
+/* Which pages of a chunk satisfy a class with what is on these media: shifts of the parts. */
+static uint32_t pages_with(const struct kvg_presence_view *view,
+    const struct chunk *chunk, uint32_t class_number, uint32_t shift,
+    uint32_t other_shift)
 {
-    const struct kvg_presence_view *view = asking->lookup->view;
-    uint32_t late;
+    uint32_t pages = 0;
+    uint32_t p;
 
-    for (late = chunk->late; late != 0; late &= late - 1) {
-        uint32_t p = (uint32_t)__builtin_ctz(late);
-        uint32_t page = chunk->first + p;
-        const struct probe *probe = &asking->probes[page % PROBES];
-        struct verdict *verdict = &chunk->verdicts[p];
-        struct kvi_slot slot;
+    if (has_class(view, class_number, chunk->all >> shift | chunk->all >> other_shift))
+        return UINT32_MAX >> (CHUNK_PAGES - chunk->count);
+    if (!has_class(view, class_number, chunk->some >> shift | chunk->some >> other_shift))
+        return 0;
+    for (p = 0; p < chunk->count; p++) {
+        uint32_t parts = chunk->parts[p] >> shift | chunk->parts[p] >> other_shift;
 
-        if (kvi_presence_find_page(view, probe, verdict, &slot, asking->lookup) &&
-            verdict->any & 1)
-            touch(slot.bucket, slot.at, heat_of(asking->now, page));
+        pages |= (uint32_t)has_class(view, class_number, parts) << p;
     }
+    return pages;
+}
+
+/* The closer look at a page. */
+static void read_late(struct asking *asking, struct chunk *chunk, uint32_t p)
+{
+    struct kvg_lookup *lookup = asking->lookup;
+    uint32_t page = chunk->first + p;
+    struct probe probe =
+        begin_probe(asking->directory, lookup->view, &lookup->keys[page]);
+    struct verdict verdict;
+    struct kvi_slot slot;
+    uint32_t c;
+
+    if (kvi_presence_find_page(lookup->view, &probe, &verdict, &slot, lookup) &&
+        verdict.any & 1)
+        touch(slot.bucket, slot.at, heat_of(asking->now, page));
+    for (c = 0; c < lookup->view->class_count; c++) {
+        chunk->any[c] |= (verdict.any >> c & 1) << p;
+        chunk->cpu[c] |= (verdict.cpu >> c & 1) << p;
+        chunk->disk[c] |= (verdict.disk >> c & 1) << p;
+    }
+    chunk->held[p] = verdict.held_count + kvi_presence_popcount(verdict.held_bits);
+}
+
+/* Remembers the first of the `absent` pages of a chunk. */
+static void note_missing(
+    struct kvg_lookup *lookup, const struct chunk *chunk, uint64_t absent)
+{
+    uint32_t p = (uint32_t)__builtin_ctzll(absent);
+    uint32_t parts = chunk->parts[p] | chunk->parts[p] >> PARTS_DISK_SHIFT;
+    uint64_t mask = lookup->view->inline_mask[0];
+    uint32_t held = chunk->late >> p & 1
+                        ? chunk->held[p]
+                        : kvi_presence_popcount(parts & PARTS_MEDIUM & mask);
+
+    lookup->first_missing = chunk->first + p;
+    lookup->missing_parts = lookup->view->required_count - held;
 }
 
 static void finish_chunk(struct asking *asking, struct chunk *chunk)
 {
-    judge_late(asking, chunk);
-    gather_chunk(asking->lookup, chunk);
-    judge_chunk(asking, chunk);
+    struct kvg_lookup *lookup = asking->lookup;
+    uint64_t asked = pages_from_start(chunk, lookup->start);
+    uint32_t late;
+    uint32_t c;
+
+    for (c = 0; c < lookup->view->class_count; c++) {
+        chunk->any[c] = pages_with(lookup->view, chunk, c, 0, PARTS_DISK_SHIFT);
+        chunk->cpu[c] = pages_with(lookup->view, chunk, c, 0, 0);
+        chunk->disk[c] =
+            pages_with(lookup->view, chunk, c, PARTS_DISK_SHIFT, PARTS_DISK_SHIFT);
+    }
+    for (late = chunk->late; late != 0; late &= late - 1)
+        read_late(asking, chunk, (uint32_t)__builtin_ctz(late));
+    if ((asked & ~chunk->any[0]) != 0 && lookup->first_missing == lookup->key_count)
+        note_missing(lookup, chunk, asked & ~chunk->any[0]);
+    judge_ranges(asking, chunk);
+    if (asking->prefix.open && asked != 0)
+        judge_prefix(asking, chunk, asked);
 }
 
 static void look_up_pages(struct kvg_presence_reader *reader, struct kvg_lookup *lookup)
@@ -347,7 +408,7 @@ static void look_up_pages(struct kvg_presence_reader *reader, struct kvg_lookup 
 
         chunk->first = first;
         chunk->count = left < CHUNK_PAGES ? left : CHUNK_PAGES;
-        judge_quickly(&asking, chunk);
+        read_chunk(&asking, chunk);
         if (before != NULL)
             finish_chunk(&asking, before);
         before = chunk;

@@ -80,6 +80,11 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_policy_parse(
 
 #define KVG_TREE_NODES_MAX (1u << 26) /* Nodes alive at once, for any options. */
 #define KVG_TREE_WINDOW_MAX (1u << 30)
+#define KVG_TREE_SESSION_ID_MAX 256u     /* Bytes. */
+#define KVG_TREE_SESSIONS_MAX (1u << 20) /* Open at once, for any options. */
+#define KVG_TREE_SESSIONS_DEFAULT 65536u
+#define KVG_TREE_SESSIONS_CLOSED 8192u /* Ids remembered after they were closed. */
+#define KVG_TREE_FRONTIERS_MAX 256u    /* Of one session, a component. */
 
 struct kvg_tree_options {
     size_t struct_bytes;
@@ -97,6 +102,8 @@ struct kvg_tree_options {
     uint64_t tlru_next_estimate; /* Default 0. */
     uint32_t node_max;           /* 0: KVG_TREE_NODES_MAX. */
     uint64_t seed; /* Of the child table's hash: random in a server, fixed in a test. */
+    bool sessions; /* Evict what no conversation will come back for first. */
+    uint32_t session_max; /* Open at once; 0: KVG_TREE_SESSIONS_DEFAULT. */
 };
 
 /* Sets the defaults: FULL, page size 1, lru. */
@@ -109,7 +116,8 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_tree_new(const struct kvg_alloc *alloc,
     struct kvg_error *error);
 KVG_API void kvg_tree_free(struct kvg_tree *tree);
 
-/* Forgets every node; ids go on.  Emits no event by itself.  No lock or insert survives it.
+/* Forgets every node; ids go on.  Emits no event by itself.  No lock, insert, eviction walk or
+ * session survives it; generations of sessions go on.
  * Fails only without memory. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_tree_reset(struct kvg_tree *tree);
 
@@ -456,6 +464,71 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_tree_evict_component(struct kvg_tree *tree,
  * order. */
 KVG_API uint64_t kvg_tree_reclaim_digest(const struct kvg_tree *tree);
 
+/* ---- Sessions -----------------------------------------------------------------------------
+ * A conversation comes back: its next prompt begins with what its last turn left in the tree.  With
+ * `options.sessions` the tree knows conversations by id, and evicts what none will come back for
+ * before what one will.  A session protects from nothing else: it holds no lock, and when nothing
+ * else is left, its nodes go too.
+ *
+ *     kvg_tree_session_open(tree, id, &generation, error);        a conversation begins
+ *     ... match, insert, ... ends at inserted.last_node
+ *     kvg_tree_session_touch(tree, id, generation, last_node, &held, error);       each turn
+ *     kvg_tree_session_close(tree, id, &released, error);         it will not come back
+ *
+ * A touch makes the node, for each component the nearest node upwards that a match could end at,
+ * a *frontier* of the session.  It covers what the next turn needs: of FULL the path to the root,
+ * of SWA a window and a page upwards, of MAMBA the one state.  A frontier above it that the session
+ * has moves there; one on another branch stays, so that a conversation may fork.  When a frontier's
+ * node is deleted, it falls back to the nearest usable node above.
+ *
+ * What is covered goes late.  FULL's leaves go in the order of (how many frontiers cover the leaf,
+ * the policy's key), on device and on host; under `priority`, priorities beyond 32 bits count as
+ * the nearest that fits.  Recency lists hold the covered nodes before the others.  A component that
+ * no session covers is evicted without taking one with it that is covered and ranks as high
+ * (FULL, SWA, MAMBA).
+ *
+ * Ids are bytes, 1 to KVG_TREE_SESSION_ID_MAX of them, and copied.  A generation is the number of
+ * an opening, never 0 and never reused.  A closed id is remembered, the last
+ * KVG_TREE_SESSIONS_CLOSED of them, so that a request that ends after the close holds nothing. */
+
+/* Opens a session, again if it was closed.  One that is open gets a new generation and keeps its
+ * frontiers; requests of the old one hold nothing more.  KVG_EUNSUPPORTED in a tree without
+ * sessions; KVG_ELIMIT ("tree.session_max"). */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_session_open(struct kvg_tree *tree,
+    struct kvg_str id, uint64_t *generation_out, struct kvg_error *error);
+
+/* The generation of an open session; else opens it. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_session_ensure(struct kvg_tree *tree,
+    struct kvg_str id, uint64_t *generation_out, struct kvg_error *error);
+
+/* A turn of the session ended at `node`.  *held_out says whether it has a frontier for it now: not
+ * if the session is not open, or under another generation, or the node is the root; that is no
+ * error.  KVG_ELIMIT ("session.frontiers") when it has KVG_TREE_FRONTIERS_MAX branches. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_session_touch(struct kvg_tree *tree,
+    struct kvg_str id, uint64_t generation, kvg_node_id node, bool *held_out,
+    struct kvg_error *error);
+
+/* Ends a session and releases its frontiers; their number, over all components, goes to
+ * `released_out`.  Closing an id that is closed does nothing; one that is not known is remembered,
+ * which may fail for memory.  Closing an open session never fails. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_session_close(struct kvg_tree *tree,
+    struct kvg_str id, uint64_t *released_out, struct kvg_error *error);
+
+struct kvg_tree_session {
+    size_t struct_bytes;
+    uint64_t generation; /* 0: closed, and remembered. */
+    uint32_t frontier_count[KVG_COMPONENT_MAX];
+};
+
+/* KVG_ENOENT: never opened, or closed long ago. */
+KVG_API KVG_MUST_CHECK kvg_err kvg_tree_session_get(
+    const struct kvg_tree *tree, struct kvg_str id, struct kvg_tree_session *out);
+
+/* Copies the session's frontiers of a component, oldest first, at most `node_max`; returns how many
+ * there are. */
+KVG_API size_t kvg_tree_session_frontiers(const struct kvg_tree *tree, struct kvg_str id,
+    uint32_t component, kvg_node_id *nodes, size_t node_max);
+
 /* ---- Looking at it ------------------------------------------------------------------------- */
 
 /* Everything about a node but its key, values and children. */
@@ -471,6 +544,8 @@ struct kvg_tree_node {
     uint32_t child_count;
     bool stored; /* The external store has it. */
     bool device_leaf, host_leaf;
+    bool frontier;                             /* A turn of a session ended here. */
+    uint32_t session_count[KVG_COMPONENT_MAX]; /* Frontiers that cover the node. */
     uint64_t value_length[KVG_COMPONENT_MAX][KVG_TIER_COUNT];
     uint32_t lock_count[KVG_COMPONENT_MAX][KVG_TIER_COUNT];
     bool listed[KVG_COMPONENT_MAX][KVG_TIER_COUNT]; /* In the recency list. */
@@ -510,8 +585,12 @@ struct kvg_tree_stats {
     uint64_t nodes; /* With the root. */
     uint64_t device_leaves, host_leaves;
     uint64_t splits, inserts, matches, evicted_nodes;
-    uint64_t memory_bytes;  /* Everything the tree allocated. */
-    uint64_t refused_nodes; /* Inserts that met node_max. */
+    uint64_t memory_bytes;                         /* Everything the tree allocated. */
+    uint64_t refused_nodes;                        /* Inserts that met node_max. */
+    uint64_t sessions, closed_sessions, frontiers; /* Now. */
+    uint64_t
+        refused_sessions; /* Opens that met session_max, touches KVG_TREE_FRONTIERS_MAX. */
+    uint64_t stale_touches; /* Of closed, unknown or reopened sessions. */
 };
 KVG_API void kvg_tree_stats(const struct kvg_tree *tree, struct kvg_tree_stats *out);
 

@@ -323,28 +323,25 @@ static void check_list(struct check *check, uint32_t slot, enum kvg_tier tier)
 {
     const struct kvg_tree *tree = check->tree;
     const struct kvi_list *list = &tree->lists[slot][tier];
-    uint64_t count = 0;
-    kvi_ref newer = 0;
-
     if (slot == 0) {
         if (list->newest != 0 || list->oldest != 0 || list->count != 0)
             broken(check, "T11", NULL, "FULL has a recency list");
         return;
     }
-    for (kvi_ref ref = list->newest; ref != 0;) {
-        const struct kvi_node *node = kvi_node_at(tree, ref);
-        const struct kvi_aux *part = kvi_aux(node, slot);
-        if (!part->listed[tier] || part->link[tier].newer != newer ||
-            ++count > list->count) {
-            broken(check, "T12", node, "a recency list is out of joint");
-            return;
-        }
-        newer = ref;
-        ref = part->link[tier].older;
-    }
-    if (list->oldest != newer || count != list->count ||
-        count != check->listed[slot][tier])
+    const char *what = kvi_list_check(tree, slot, tier);
+    if (what != NULL)
+        broken(check, "T12", NULL, what);
+    if (list->count != check->listed[slot][tier])
         broken(check, "T12", NULL, "a recency list has the wrong length");
+}
+
+static void check_sessions(struct check *check)
+{
+    const struct kvi_node *node = NULL;
+    const char *what = kvi_sessions_check(check->tree, &node);
+
+    if (what != NULL)
+        broken(check, "T10", node, what);
 }
 
 static void check_duplicates(struct check *check)
@@ -446,6 +443,7 @@ kvg_err kvg_tree_check(const struct kvg_tree *tree, struct kvg_error *error)
             broken(&check, "T13", NULL, "a size is not what a recount gives");
     }
     check_duplicates(&check);
+    check_sessions(&check);
     check_seen(&check);
     return check.result;
 }

@@ -8,9 +8,13 @@
  *         #2 [3 4 5 .. 9] full 12+2,20+5 host 100+7 pending #2
  *
  * A number after # is a node's creation number.  Values are runs, "slot+length"; those of an
- * embedder's buffer are "buffer:offset+length".  Locks are listed a component.
+ * embedder's buffer are "buffer:offset+length".  Locks are listed a component; so are counts of
+ * sessions.  Sessions follow the nodes, with the frontiers of each component:
+ *
+ *     session "chat-7" generation 3 full #2 swa #2
+ *     closed sessions 1
  */
-#include "tree/tree.h"
+#include "tree/session.h"
 
 #define TOKENS_SHOWN 8u
 #define RUNS_SHOWN 4u
@@ -132,6 +136,61 @@ static void put_parts(
     }
 }
 
+static void put_session_counts(
+    struct out *out, const struct kvg_tree *tree, const struct kvi_node *node)
+{
+    bool any = false;
+
+    for (uint32_t slot = 0; slot < tree->part_count; slot++)
+        any = any || kvi_in_session(node, slot);
+    if (!any)
+        return;
+    put(out, " sessions ");
+    for (uint32_t slot = 0; slot < tree->part_count; slot++) {
+        if (slot != 0)
+            put_char(out, '/');
+        put_number(out, slot == 0 ? node->sessions : kvi_aux(node, slot)->sessions);
+    }
+}
+
+/* A session's id is from outside: what is not plain text is shown as a dot. */
+static void put_session(
+    struct out *out, const struct kvg_tree *tree, const struct kvi_session *session)
+{
+    put(out, "session \"");
+    for (uint32_t i = 0; i < session->id_bytes; i++) {
+        char c = session->id[i];
+        put_char(out, c < ' ' || c > '~' || c == '"' ? '.' : c);
+    }
+    put(out, "\" generation ");
+    put_number(out, session->generation);
+    for (uint32_t slot = 0; slot < tree->part_count; slot++) {
+        if (session->first[slot] == KVI_NOBODY)
+            continue;
+        put_char(out, ' ');
+        put_name(out, tree->components[slot]->type);
+        for (uint32_t f = session->first[slot]; f != KVI_NOBODY;
+             f = kvi_frontier_at(tree, f)->next) {
+            put_char(out, ' ');
+            put_id(out, kvi_node_at(tree, kvi_frontier_at(tree, f)->node)->id);
+        }
+    }
+    put_char(out, '\n');
+}
+
+static void put_sessions(struct out *out, const struct kvg_tree *tree)
+{
+    for (uint32_t i = 1; i < tree->sessions.count; i++) {
+        if (tree->sessions.items[i].generation != 0)
+            put_session(out, tree, &tree->sessions.items[i]);
+    }
+    if (tree->sessions.closed_count == 0)
+        return;
+    put(out, "closed sessions ");
+    put_number(out, tree->sessions.closed_count);
+    put_char(out, '\n');
+}
+
 static void put_node(struct out *out, const struct kvg_tree *tree,
     const struct kvi_node *node, uint32_t level)
 {
@@ -149,6 +208,7 @@ static void put_node(struct out *out, const struct kvg_tree *tree,
         put_number(out, node->space);
     }
     put_parts(out, tree, node);
+    put_session_counts(out, tree, node);
     if (node->hits != 0) {
         put(out, " hits ");
         put_number(out, node->hits);
@@ -186,6 +246,7 @@ size_t kvg_tree_dump(const struct kvg_tree *tree, char *text, size_t capacity_by
         if (node != NULL)
             node = kvi_node_at(tree, node->next_sibling);
     }
+    put_sessions(&out, tree);
     if (capacity_bytes != 0)
         text[out.bytes < capacity_bytes ? out.bytes : capacity_bytes - 1] = '\0';
     return out.bytes;

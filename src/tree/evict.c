@@ -15,6 +15,10 @@
  *     an internal node     loses the component at once (a tombstone), or under write-back first
  *                          asks for its state to be written to host
  *
+ * With sessions the walk keeps its place in the list itself (list.c), reads its next node after the
+ * last was evicted, and returns a device leaf only if that may go whole (kvi_may_go_whole);
+ * otherwise the leaf loses the component, as an internal node does.
+ *
  * Each step changes at most one node.
  */
 #include "tree/evict.h"
@@ -82,8 +86,12 @@ kvg_err kvg_tree_evict_start(
     if (walk->active)
         return walk_state(component, "already in progress", error);
     *walk = (struct kvi_walk){.active = true, .wanted = wanted};
-    if (slot != 0)
+    if (slot != 0 && tree->options.sessions) {
+        kvi_list_rewind(tree, slot, KVG_TIER_DEVICE);
+        set_cursor(walk, kvi_list_walk(tree, slot, KVG_TIER_DEVICE));
+    } else if (slot != 0) {
         set_cursor(walk, oldest_unlocked(tree, slot));
+    }
     return KVG_OK;
 }
 
@@ -103,6 +111,7 @@ kvg_err kvg_tree_evict_end(
         walk->popped = node->walk_next;
         kvi_leaf_restore(tree, node);
     }
+    kvi_list_rewind(tree, slot, KVG_TIER_DEVICE);
     *walk = (struct kvi_walk){0};
     return KVG_OK;
 }
@@ -176,23 +185,35 @@ static kvg_err tombstone(struct kvg_tree *tree, struct kvi_node *node, uint32_t 
     return KVG_OK;
 }
 
+static bool goes_whole(
+    const struct kvg_tree *tree, const struct kvi_node *node, uint32_t slot)
+{
+    return (node->flags & KVI_NODE_DEVICE_LEAF) != 0 &&
+           (!tree->options.sessions || kvi_may_go_whole(tree, node, slot));
+}
+
 static kvg_err next_listed(struct kvg_tree *tree, uint32_t slot, uint64_t evicted_so_far,
     struct kvg_actions *actions, struct kvg_tree_evicted *out, struct kvg_error *error)
 {
     struct kvi_walk *walk = &tree->walks[slot];
     struct kvi_node *node = kvi_node_find(tree, walk->cursor);
+    bool sessions = tree->options.sessions;
 
     if (walk->cursor == KVG_NODE_NONE || evicted_so_far >= walk->wanted)
         return KVG_OK;
     if (node == NULL || !kvi_listed(node, slot, KVG_TIER_DEVICE))
-        node = oldest_unlocked(tree, slot);
+        node = sessions ? kvi_list_walk(tree, slot, KVG_TIER_DEVICE)
+                        : oldest_unlocked(tree, slot);
     if (node == NULL) {
         walk->cursor = KVG_NODE_NONE;
         return KVG_OK;
     }
-    struct kvi_node *next =
-        kvi_list_unlocked(tree, slot, KVG_TIER_DEVICE, newer_of(tree, node, slot));
-    if ((node->flags & KVI_NODE_DEVICE_LEAF) != 0) {
+    struct kvi_node *next = sessions ? NULL
+                                     : kvi_list_unlocked(tree, slot, KVG_TIER_DEVICE,
+                                           newer_of(tree, node, slot));
+    if (goes_whole(tree, node, slot)) {
+        if (sessions)
+            next = kvi_list_walk(tree, slot, KVG_TIER_DEVICE);
         set_cursor(walk, next);
         out->node = node->id;
         out->progress = true;
@@ -200,6 +221,8 @@ static kvg_err next_listed(struct kvg_tree *tree, uint32_t slot, uint64_t evicte
     }
     uint64_t units = backup_needed(tree, node, slot);
     if (units != 0) {
+        if (sessions)
+            next = kvi_list_walk(tree, slot, KVG_TIER_DEVICE);
         set_cursor(walk, next);
         walk->pending = node->id;
         out->backup_node = node->id;
@@ -208,9 +231,12 @@ static kvg_err next_listed(struct kvg_tree *tree, uint32_t slot, uint64_t evicte
         return KVG_OK;
     }
     kvg_err err = tombstone(tree, node, slot, actions, out, error);
-    if (err == KVG_OK)
-        set_cursor(walk, next);
-    return err;
+    if (err != KVG_OK)
+        return err;
+    if (sessions)
+        next = kvi_list_walk(tree, slot, KVG_TIER_DEVICE);
+    set_cursor(walk, next);
+    return KVG_OK;
 }
 
 kvg_err kvg_tree_evict_next(struct kvg_tree *tree, uint32_t component,
@@ -260,10 +286,14 @@ kvg_err kvg_tree_evict_finish_state(struct kvg_tree *tree, uint32_t component,
                 kvi_part(node, slot)->lock[KVG_TIER_DEVICE] != 0 ||
                 !kvi_listed(node, slot, KVG_TIER_DEVICE) ||
                 (is_mamba && node->pending_load != KVG_NODE_NONE);
-    if (!gone && (node->flags & KVI_NODE_DEVICE_LEAF) != 0)
+    if (!gone && goes_whole(tree, node, slot)) {
         set_cursor(walk, node);
-    else if (!gone)
+        /* So that the walk goes on behind it, not behind what would have been next. */
+        tree->lists[slot][KVG_TIER_DEVICE].passed =
+            tree->options.sessions ? kvi_ref_of(node) : 0;
+    } else if (!gone) {
         err = tombstone(tree, node, slot, actions, out, error);
+    }
     if (err != KVG_OK)
         return err;
     walk->pending = KVG_NODE_NONE;

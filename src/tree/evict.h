@@ -25,6 +25,11 @@ void kvi_full_clear(struct kvg_tree *tree, struct kvi_node *node);
 kvg_err kvi_cascade_check(const struct kvg_tree *tree, const struct kvi_node *node,
     uint32_t slot, enum kvg_tier tier, struct kvg_error *error);
 
+/* May a leaf go as a whole for the sake of `slot`?  Not if a session covers a component of equal or
+ * higher rank, and not `slot`. */
+bool kvi_may_go_whole(
+    const struct kvg_tree *tree, const struct kvi_node *node, uint32_t slot);
+
 /* Takes `slot` and what goes with it; updates the node's leaf marks. */
 void kvi_take_with_cascade(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
     enum kvg_tier tier, struct kvg_actions *actions, struct kvg_tree_evicted *out);

@@ -87,6 +87,39 @@ static kvg_err evict_full(struct kvg_tree *tree, uint64_t wanted,
     return err;
 }
 
+static kvg_err take_copy(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
+    struct kvg_actions *actions, struct kvg_tree_evicted *out, struct kvg_error *error)
+{
+    kvg_err err = kvi_cascade_check(tree, node, slot, KVG_TIER_HOST, error);
+
+    if (err == KVG_OK)
+        err = kvi_evict_reserve(tree, node, actions, error);
+    if (err == KVG_OK)
+        kvi_take_with_cascade(tree, node, slot, KVG_TIER_HOST, actions, out);
+    return err;
+}
+
+/* The next node is asked for after the last is gone, and a leaf goes whole only if it may. */
+static kvg_err evict_among_sessions(struct kvg_tree *tree, uint32_t slot, uint64_t wanted,
+    struct kvg_actions *actions, struct kvg_tree_evicted *out, struct kvg_error *error)
+{
+    uint32_t component = tree->components[slot]->type;
+    kvg_err err = KVG_OK;
+
+    kvi_list_rewind(tree, slot, KVG_TIER_HOST);
+    while (err == KVG_OK && out->evicted[component] < wanted) {
+        struct kvi_node *node = kvi_list_walk(tree, slot, KVG_TIER_HOST);
+        if (node == NULL)
+            break;
+        err =
+            (node->flags & KVI_NODE_HOST_LEAF) != 0 && kvi_may_go_whole(tree, node, slot)
+                ? evict_host_leaf(tree, node, actions, out, error)
+                : take_copy(tree, node, slot, actions, out, error);
+    }
+    kvi_list_rewind(tree, slot, KVG_TIER_HOST);
+    return err;
+}
+
 static kvg_err evict_listed(struct kvg_tree *tree, uint32_t slot, uint64_t wanted,
     struct kvg_actions *actions, struct kvg_tree_evicted *out, struct kvg_error *error)
 {
@@ -95,19 +128,15 @@ static kvg_err evict_listed(struct kvg_tree *tree, uint32_t slot, uint64_t wante
         kvi_node_or_null(tree, tree->lists[slot][KVG_TIER_HOST].oldest));
     kvg_err err = KVG_OK;
 
+    if (tree->options.sessions)
+        return evict_among_sessions(tree, slot, wanted, actions, out, error);
     while (node != NULL && out->evicted[component] < wanted) {
         struct kvi_node *next = kvi_list_unlocked(tree, slot, KVG_TIER_HOST,
             kvi_node_or_null(tree, kvi_aux(node, slot)->link[KVG_TIER_HOST].newer));
         kvg_node_id next_id = next == NULL ? KVG_NODE_NONE : next->id;
-        if ((node->flags & KVI_NODE_HOST_LEAF) != 0) {
-            err = evict_host_leaf(tree, node, actions, out, error);
-        } else {
-            err = kvi_cascade_check(tree, node, slot, KVG_TIER_HOST, error);
-            if (err == KVG_OK)
-                err = kvi_evict_reserve(tree, node, actions, error);
-            if (err == KVG_OK)
-                kvi_take_with_cascade(tree, node, slot, KVG_TIER_HOST, actions, out);
-        }
+        err = (node->flags & KVI_NODE_HOST_LEAF) != 0
+                  ? evict_host_leaf(tree, node, actions, out, error)
+                  : take_copy(tree, node, slot, actions, out, error);
         if (err != KVG_OK)
             return err;
         /* The next may have gone with it, as an ancestor that was left with nothing. */

@@ -39,6 +39,12 @@ static void full_finalize_match(struct kvg_tree *tree, const struct kvi_node *be
         match->host_length = length;
 }
 
+static uint64_t full_session_reach(const struct kvg_tree *tree)
+{
+    (void)tree;
+    return UINT64_MAX;
+}
+
 static void full_split(struct kvg_tree *tree, struct kvi_node *prefix,
     struct kvi_node *child, uint32_t slot, uint32_t at)
 {
@@ -51,6 +57,7 @@ static void full_split(struct kvg_tree *tree, struct kvi_node *prefix,
     }
     new->uuid[KVG_TIER_HOST] = old->uuid[KVG_TIER_HOST];
     old->uuid[KVG_TIER_HOST] = 0;
+    prefix->sessions = child->sessions;
 }
 
 static kvg_err full_overlap(struct kvg_tree *tree, struct kvi_node **node, uint32_t slot,
@@ -218,6 +225,7 @@ const struct kvi_component kvi_component_full = {
     .refresh_match = full_refresh,
     .refresh_insert = full_refresh,
     .finalize_match = full_finalize_match,
+    .session_reach = full_session_reach,
     .split = full_split,
     .overlap = full_overlap,
     .unevict = full_unevict,

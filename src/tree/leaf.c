@@ -9,7 +9,7 @@
  * Touching a node is far more frequent than evicting one, so an entry whose key rose is not
  * moved: it may be too near the front, never too far from it (T19), and is corrected when it
  * comes up.  Only under mru and tlru can a key fall; then a touch gives the node a new entry,
- * and the old one is a ghost, as is that of a deleted node.  A node that ceases to be a leaf
+ * and the old one is a ghost, as is that of a deleted node; a session's end lowers keys too.  A node that ceases to be a leaf
  * keeps its entry until that comes up, because most such nodes are locked for the length of a
  * request and come back.
  *
@@ -61,6 +61,39 @@ uint64_t kvi_policy_rank(const struct kvg_tree *tree, const struct kvi_node *nod
     return node->last_access;
 }
 
+/* Leaves that no session covers go first, then those that fewest frontiers cover; the policy decides
+ * among equals.  Under policies whose ranks are times there are no further ties. */
+static struct kvi_leaf_key session_key(
+    const struct kvg_tree *tree, const struct kvi_node *node)
+{
+    const int64_t limit = INT32_MAX;
+    uint64_t rank = kvi_policy_rank(tree, node);
+    uint64_t count = node->sessions;
+
+    switch (tree->options.policy) {
+    case KVG_POLICY_PRIORITY:
+        rank = node->priority > limit    ? UINT32_MAX
+               : node->priority < -limit ? 0
+                                         : (uint32_t)node->priority ^ (UINT32_C(1) << 31);
+        break;
+    case KVG_POLICY_LFU:
+    case KVG_POLICY_SLRU:
+    case KVG_POLICY_TLRU:
+        break;
+    default:
+        return (struct kvi_leaf_key){count, rank};
+    }
+    return (struct kvi_leaf_key){count << 32 | rank, node->last_access};
+}
+
+struct kvi_leaf_key kvi_leaf_key(const struct kvg_tree *tree, const struct kvi_node *node)
+{
+    if (tree->options.sessions)
+        return session_key(tree, node);
+    return (struct kvi_leaf_key){
+        kvi_policy_rank(tree, node), tree->ranks_differ ? 0 : node->last_access};
+}
+
 /* ---- Marks --------------------------------------------------------------------------------- */
 
 static void set_mark(struct kvg_tree *tree, struct kvi_node *node, enum kvg_tier tier,
@@ -93,11 +126,15 @@ void kvi_leaf_update(struct kvg_tree *tree, struct kvi_node *node)
 
 void kvi_leaf_touched(struct kvg_tree *tree, struct kvi_node *node)
 {
+    if (tree->rank_can_fall)
+        kvi_leaf_fell(tree, node);
+}
+
+void kvi_leaf_fell(struct kvg_tree *tree, struct kvi_node *node)
+{
     static const uint16_t marks[KVG_TIER_COUNT] = {
         KVI_NODE_DEVICE_LEAF, KVI_NODE_HOST_LEAF};
 
-    if (!tree->rank_can_fall)
-        return;
     for (enum kvg_tier tier = 0; tier < KVG_TIER_COUNT; tier++) {
         if (!kvi_placed(node, tier))
             continue;

@@ -46,6 +46,12 @@ static void mamba_finalize_match(struct kvg_tree *tree, const struct kvi_node *b
         match->mamba_host_length = 1;
 }
 
+static uint64_t mamba_session_reach(const struct kvg_tree *tree)
+{
+    (void)tree;
+    return 0;
+}
+
 static void mamba_split(struct kvg_tree *tree, struct kvi_node *prefix,
     struct kvi_node *child, uint32_t slot, uint32_t at)
 {
@@ -189,6 +195,7 @@ const struct kvi_component kvi_component_mamba = {
     .refresh_match = mamba_refresh_match,
     .refresh_insert = mamba_refresh_insert,
     .finalize_match = mamba_finalize_match,
+    .session_reach = mamba_session_reach,
     .split = mamba_split,
     .overlap = mamba_overlap,
     .unevict = mamba_unevict,

@@ -372,9 +372,9 @@ bool kvi_shelf_is_ghost(
 static struct keyed keyed_of(
     const struct kvg_tree *tree, enum kvg_tier tier, const struct kvi_node *node)
 {
-    return (struct keyed){
-        {kvi_policy_rank(tree, node), kvi_ref_of(node), node->serial[tier]},
-        tree->ranks_differ ? 0 : node->last_access};
+    struct kvi_leaf_key key = kvi_leaf_key(tree, node);
+
+    return (struct keyed){{key.rank, kvi_ref_of(node), node->serial[tier]}, key.access};
 }
 
 /* Drops all ghosts, and packs the rest in order.  O(n log n), each n / 4 ghosts at most. */

@@ -71,6 +71,11 @@ static bool belongs_in_host_list(const struct kvi_node *node, uint32_t slot)
            kvi_part(node, slot)->lock[KVG_TIER_HOST] == 0;
 }
 
+static uint64_t swa_session_reach(const struct kvg_tree *tree)
+{
+    return (uint64_t)tree->options.window + tree->options.page_size;
+}
+
 static void swa_split(struct kvg_tree *tree, struct kvi_node *prefix,
     struct kvi_node *child, uint32_t slot, uint32_t at)
 {
@@ -83,6 +88,7 @@ static void swa_split(struct kvg_tree *tree, struct kvi_node *prefix,
         new->uuid[tier] = old->uuid[tier];
         old->uuid[tier] = 0;
     }
+    kvi_aux(prefix, slot)->sessions = kvi_aux(child, slot)->sessions;
     if (belongs_in_host_list(prefix, slot)) {
         if (kvi_listed(child, slot, KVG_TIER_HOST))
             kvi_list_add_after(tree, slot, KVG_TIER_HOST, child, prefix);
@@ -408,6 +414,7 @@ const struct kvi_component kvi_component_swa = {
     .refresh_match = swa_refresh,
     .refresh_insert = swa_refresh,
     .finalize_match = swa_finalize_match,
+    .session_reach = swa_session_reach,
     .split = swa_split,
     .overlap = swa_overlap,
     .unevict = swa_unevict,

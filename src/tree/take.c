@@ -9,8 +9,9 @@
  *     trigger     MAMBA       SWA             FULL (leaves only)
  *     also goes   nothing     MAMBA           everything
  *
- * A locked component of equal or higher rank is spared; a locked one of lower rank is a mistake of
- * whoever evicts, and refused before anything changes.
+ * A component of equal or higher rank is spared when it is locked, or when a session covers it and
+ * not the trigger; a locked one of lower rank is a mistake of whoever evicts, and refused before
+ * anything changes.
  *
  * A deleted node may leave ancestors that have nothing any more (FULL on no tier, no children);
  * they go too.
@@ -132,6 +133,25 @@ static bool is_reached(const struct kvg_tree *tree, const struct kvi_node *node,
                                        tree->components[slot]->internal_rank);
 }
 
+/* Is `other` spared because a session covers it, and `slot` not? */
+static bool outlives(const struct kvg_tree *tree, const struct kvi_node *node,
+    uint32_t slot, uint32_t other)
+{
+    return tree->components[other]->internal_rank >=
+               tree->components[slot]->internal_rank &&
+           kvi_in_session(node, other) && !kvi_in_session(node, slot);
+}
+
+bool kvi_may_go_whole(
+    const struct kvg_tree *tree, const struct kvi_node *node, uint32_t slot)
+{
+    for (uint32_t other = 0; other < tree->part_count; other++) {
+        if (outlives(tree, node, slot, other))
+            return false;
+    }
+    return true;
+}
+
 kvg_err kvi_cascade_check(const struct kvg_tree *tree, const struct kvi_node *node,
     uint32_t slot, enum kvg_tier tier, struct kvg_error *error)
 {
@@ -153,7 +173,8 @@ void kvi_take_with_cascade(struct kvg_tree *tree, struct kvi_node *node, uint32_
 
     for (uint32_t other = 0; other < tree->part_count; other++)
         reached[other] = is_reached(tree, node, slot, other, tier) &&
-                         kvi_part(node, other)->lock[tier] == 0;
+                         kvi_part(node, other)->lock[tier] == 0 &&
+                         !outlives(tree, node, slot, other);
     kvi_take_part(tree, node, slot, tier, actions, out);
     for (uint32_t other = 0; other < tree->part_count; other++) {
         if (reached[other])
@@ -172,6 +193,8 @@ static void delete_node(struct kvg_tree *tree, struct kvi_node *node)
     struct kvi_node *parent = kvi_parent(tree, node);
 
     KVI_ASSERT(node->child_count == 0);
+    if (node->first_frontier != 0)
+        kvi_sessions_leave(tree, node);
     kvi_blocks_trim(tree, node);
     kvi_child_unlink(tree, node);
     kvi_node_free(tree, node);

@@ -144,6 +144,9 @@ static kvg_err check_options(
     if (options->node_max > KVG_TREE_NODES_MAX)
         return kvi_fail_range(
             error, "tree.node_max", options->node_max, 0, KVG_TREE_NODES_MAX);
+    if (options->session_max > KVG_TREE_SESSIONS_MAX)
+        return kvi_fail_range(
+            error, "tree.session_max", options->session_max, 0, KVG_TREE_SESSIONS_MAX);
     return KVG_OK;
 }
 
@@ -166,6 +169,8 @@ static void set_up(struct kvg_tree *tree)
     }
     if (options->node_max == 0)
         options->node_max = KVG_TREE_NODES_MAX - 1;
+    if (options->session_max == 0)
+        options->session_max = KVG_TREE_SESSIONS_DEFAULT;
     if (options->mamba_grid == 0)
         options->mamba_grid = options->page_size;
     tree->eagle = options->eagle && tree->slot_of[KVG_COMPONENT_MAMBA] < 0;
@@ -173,8 +178,8 @@ static void set_up(struct kvg_tree *tree)
     tree->page_tokens = options->page_size + (tree->eagle ? 1u : 0u);
     tree->rank_can_fall =
         options->policy == KVG_POLICY_MRU || options->policy == KVG_POLICY_TLRU;
-    tree->ranks_differ =
-        options->policy == KVG_POLICY_LRU || options->policy == KVG_POLICY_MRU;
+    tree->ranks_differ = !options->sessions && (options->policy == KVG_POLICY_LRU ||
+                                                   options->policy == KVG_POLICY_MRU);
     bytes = (uint32_t)(sizeof(struct kvi_node) +
                        (tree->part_count - 1) * sizeof(struct kvi_aux));
     tree->node_bytes = (bytes + 63) & ~63u;
@@ -266,6 +271,7 @@ void kvg_tree_free(struct kvg_tree *tree)
     for (int tier = 0; tier < KVG_TIER_COUNT; tier++)
         kvi_shelves_fini(tree, &tree->shelves[tier]);
     kvi_spaces_fini(tree);
+    kvi_sessions_fini(tree);
     kvi_release_array(
         &tree->alloc, tree->buffers, tree->buffer_capacity, sizeof(*tree->buffers));
     for (uint32_t slot = 0; slot < KVI_PARTS_MAX; slot++)
@@ -289,7 +295,9 @@ kvg_err kvg_tree_reset(struct kvg_tree *tree)
     kvg_actions_clear(&insert->pending);
     insert->phase = KVI_INSERT_IDLE;
     memset(insert->range_count, 0, sizeof(insert->range_count));
+    kvi_sessions_reset(tree);
     free_nodes(tree);
+    memset(tree->walks, 0, sizeof(tree->walks));
     memset(tree->evictable, 0, sizeof(tree->evictable));
     memset(tree->protect, 0, sizeof(tree->protect));
     /* The old root's place is free again, so this needs no memory. */
@@ -379,8 +387,11 @@ kvg_err kvg_tree_node_get(
     out->stored = (node->flags & KVI_NODE_STORED) != 0;
     out->device_leaf = (node->flags & KVI_NODE_DEVICE_LEAF) != 0;
     out->host_leaf = (node->flags & KVI_NODE_HOST_LEAF) != 0;
+    out->frontier = node->first_frontier != 0;
     for (uint32_t slot = 0; slot < tree->part_count; slot++) {
         uint32_t component = tree->components[slot]->type;
+        out->session_count[component] =
+            slot == 0 ? node->sessions : kvi_aux(node, slot)->sessions;
         for (int tier = 0; tier < KVG_TIER_COUNT; tier++) {
             out->value_length[component][tier] = kvi_part(node, slot)->value[tier].length;
             out->lock_count[component][tier] = kvi_part(node, slot)->lock[tier];
@@ -490,4 +501,9 @@ void kvg_tree_stats(const struct kvg_tree *tree, struct kvg_tree_stats *out)
     out->device_leaves = tree->shelves[KVG_TIER_DEVICE].leaf_count;
     out->host_leaves = tree->shelves[KVG_TIER_HOST].leaf_count;
     out->memory_bytes = tree->memory_bytes + sizeof(*tree);
+    out->sessions = tree->sessions.open_count;
+    out->closed_sessions = tree->sessions.closed_count;
+    out->frontiers = tree->sessions.frontier_used;
+    out->refused_sessions = tree->sessions.refused;
+    out->stale_touches = tree->sessions.stale;
 }

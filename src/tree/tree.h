@@ -40,10 +40,12 @@
  *     T7   No lock count of another component exceeds that of FULL.
  *     T8   The leaf marks are exactly what the definition says, and no node has both.
  *     T9   Every settled duplicate is tracked; nothing dead is.
- *     T10  Kept free: session markers, which this version does not have.
+ *     T10  Frontiers and sessions name each other, and a node's session counts are what the
+ *          frontiers cover (session.c).
  *     T11  FULL's recency lists are empty.
  *     T12  A device list holds the nodes with a device value; a host list those with a host value
- *          only (a host-locked one may be missing).  Links and counts agree.
+ *          only (a host-locked one may be missing).  Links and counts agree; nodes that a session
+ *          covers come before the others.
  *     T13  Evictable and protected sizes equal a recount.
  *     T14  A node with a write in flight is FULL-locked (checked by whoever holds the writes).
  *     T15  A load mark names a living node.
@@ -147,8 +149,9 @@ struct kvi_part {
 struct kvi_aux {
     struct kvi_part part;
     struct kvi_link link[KVG_TIER_COUNT];
+    uint32_t sessions; /* Frontiers that cover the node for this component. */
     uint8_t listed[KVG_TIER_COUNT];
-    uint8_t unused[6];
+    uint8_t unused[2];
 };
 
 enum kvi_node_flag {
@@ -197,12 +200,15 @@ struct kvi_node {
     int64_t priority;
     uint32_t history;
     kvi_ref duplicate_next, duplicate_previous;
+    uint32_t sessions;       /* Frontiers that cover the node for FULL. */
+    uint32_t first_frontier; /* Of those that end here; 0: none. */
 
     struct kvi_aux aux[]; /* SWA, MAMBA: those that this tree has, in this order. */
 };
 
 _Static_assert(offsetof(struct kvi_node, full.value) == 64,
     "a lock walk reads one line a node, and FULL's device value begins the next");
+_Static_assert(sizeof(struct kvi_node) <= 256, "a node of a FULL tree is four lines");
 
 /* ---- Leaves, lists, namespaces, buffers ---------------------------------------------------- */
 
@@ -233,6 +239,38 @@ struct kvi_shelves {
 struct kvi_list {
     kvi_ref newest, oldest;
     uint32_t count;
+    kvi_ref middle; /* The oldest of the nodes that a session covers; 0: none is. */
+    kvi_ref passed; /* A walk among sessions goes on at its newer side; 0: at the end. */
+};
+
+/* See session.c. */
+struct kvi_frontier {
+    uint32_t session; /* 0: the place is free. */
+    kvi_ref node;
+    uint32_t slot;
+    uint32_t next, previous; /* Of the session and slot, oldest first; or free. */
+    uint32_t node_next, node_previous; /* Of the node. */
+    uint64_t covered; /* Units upwards from the node's end; 0: the node. */
+};
+struct kvi_session {
+    char *id; /* NULL: the place is free. */
+    uint32_t id_bytes;
+    uint32_t next; /* In its bucket, or the next free place. */
+    uint64_t hash;
+    uint64_t generation;                                /* 0: closed. */
+    uint32_t newer, older;                              /* Among the closed. */
+    uint32_t first[KVI_PARTS_MAX], last[KVI_PARTS_MAX]; /* Frontiers. */
+    uint32_t count[KVI_PARTS_MAX];
+};
+struct kvi_sessions {
+    struct kvi_session *items; /* [0] is nobody. */
+    uint32_t *buckets;
+    struct kvi_frontier *frontiers; /* [0] is nobody. */
+    uint32_t count, capacity, free; /* Of items; count with the free ones among them. */
+    uint32_t open_count, closed_count, closed_newest, closed_oldest;
+    uint32_t frontier_count, frontier_capacity, free_frontier, frontier_used;
+    uint64_t generation; /* The last that was given out. */
+    uint64_t refused, stale;
 };
 
 struct kvi_space {
@@ -296,6 +334,10 @@ struct kvi_component {
     void (*refresh_insert)(struct kvg_tree *tree, struct kvi_node *target, uint32_t slot);
     void (*finalize_match)(struct kvg_tree *tree, const struct kvi_node *best,
         const struct kvi_node *device, uint32_t slot, struct kvg_tree_match *match);
+
+    /* Units upwards from its end that a session's frontier covers, in whole nodes; 0: the one node;
+     * UINT64_MAX: the path to the root. */
+    uint64_t (*session_reach)(const struct kvg_tree *tree);
 
     /* Split: `prefix` is new and blank, `child` keeps the rest from `at` on. */
     void (*split)(struct kvg_tree *tree, struct kvi_node *prefix, struct kvi_node *child,
@@ -434,6 +476,7 @@ struct kvg_tree {
     struct kvi_walk walks[KVI_PARTS_MAX];
     uint64_t reclaim_digest;
 
+    struct kvi_sessions sessions;
     struct kvi_insert insert;
     struct kvi_recorder *recorder; /* NULL: no events. */
 
@@ -489,6 +532,16 @@ static inline struct kvi_aux *kvi_aux(const struct kvi_node *node, uint32_t slot
 {
     KVI_DCHECK(slot != 0);
     return (struct kvi_aux *)(uintptr_t)&node->aux[slot - 1];
+}
+
+/* How many frontiers of sessions cover the node. */
+static inline uint32_t *kvi_session_count(struct kvi_node *node, uint32_t slot)
+{
+    return slot == 0 ? &node->sessions : &node->aux[slot - 1].sessions;
+}
+static inline bool kvi_in_session(const struct kvi_node *node, uint32_t slot)
+{
+    return (slot == 0 ? node->sessions : node->aux[slot - 1].sessions) != 0;
 }
 
 static inline bool kvi_listed(
@@ -692,6 +745,31 @@ struct kvi_node *kvi_list_unlocked(const struct kvg_tree *tree, uint32_t slot,
 void kvi_list_touch_window(
     struct kvg_tree *tree, uint32_t slot, struct kvi_node *node, uint64_t window);
 
+/* A session covers the node now, or none does any more: to the newest of its kind. */
+void kvi_list_regroup(struct kvg_tree *tree, uint32_t slot, struct kvi_node *node);
+
+/* A walk that can be left and taken up again whatever happens to the list meanwhile: from the
+ * oldest (after kvi_list_rewind) to the newest, the next without a lock; NULL: none. */
+void kvi_list_rewind(struct kvg_tree *tree, uint32_t slot, enum kvg_tier tier);
+struct kvi_node *kvi_list_walk(struct kvg_tree *tree, uint32_t slot, enum kvg_tier tier);
+
+/* What is wrong with the order of a list, or NULL. */
+const char *kvi_list_check(
+    const struct kvg_tree *tree, uint32_t slot, enum kvg_tier tier);
+
+/* ---- session.c ----------------------------------------------------------------------------- */
+
+/* Before a node without children is unlinked: its frontiers fall back to an ancestor, or end. */
+void kvi_sessions_leave(struct kvg_tree *tree, struct kvi_node *node);
+
+/* Forgets all sessions, closed ones too, but not what nodes say of them. */
+void kvi_sessions_reset(struct kvg_tree *tree);
+void kvi_sessions_fini(struct kvg_tree *tree);
+
+/* What is wrong with T10, or NULL; *node_out says where, NULL: nowhere. */
+const char *kvi_sessions_check(
+    const struct kvg_tree *tree, const struct kvi_node **node_out);
+
 /* ---- leaf.c -------------------------------------------------------------------------------- */
 
 /* What the definitions say now. */
@@ -705,6 +783,9 @@ void kvi_leaf_update(struct kvg_tree *tree, struct kvi_node *node);
 /* The policy's key of a node changed: last access, hits, priority, length.  Cheap. */
 void kvi_leaf_touched(struct kvg_tree *tree, struct kvi_node *node);
 
+/* It did become smaller, whatever the policy. */
+void kvi_leaf_fell(struct kvg_tree *tree, struct kvi_node *node);
+
 /* Removes the node from the shelves, before it is freed. */
 void kvi_leaf_forget(struct kvg_tree *tree, struct kvi_node *node);
 
@@ -715,6 +796,12 @@ struct kvi_node *kvi_leaf_first(struct kvg_tree *tree, enum kvg_tier tier);
 void kvi_leaf_pop(struct kvg_tree *tree, struct kvi_node *node);
 void kvi_leaf_restore(struct kvg_tree *tree, struct kvi_node *node);
 
+/* What orders leaves: the policy's rank, and what decides between equal ones. */
+struct kvi_leaf_key {
+    uint64_t rank, access;
+};
+struct kvi_leaf_key kvi_leaf_key(
+    const struct kvg_tree *tree, const struct kvi_node *node);
 uint64_t kvi_policy_rank(const struct kvg_tree *tree, const struct kvi_node *node);
 
 /* The list of leaves that the FULL walk has returned and that still exist. */

@@ -27,6 +27,7 @@ struct kit *kit_new(struct kit_setup setup)
     if (setup.states_per_path_max != 0)
         options.mamba_states_per_path_max = setup.states_per_path_max;
     options.mamba_grid = setup.mamba_grid;
+    options.sessions = setup.sessions;
     options.seed = 7;
     const struct kvg_alloc *alloc = setup.alloc != NULL ? setup.alloc : &kit->fault.alloc;
     CHECK_EQ(kvg_tree_new(alloc, &options, &kit->tree, &kit->error), KVG_OK);

@@ -42,6 +42,7 @@ struct kit_setup {
     enum kvg_policy policy;
     uint32_t mamba_grid;
     int32_t states_per_path_max;   /* 0: no cap. */
+    bool sessions;
     const struct kvg_alloc *alloc; /* NULL: the kit's own, which counts. */
 };
 

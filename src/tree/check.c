@@ -75,6 +75,8 @@ static void check_children(struct check *check, const struct kvi_node *node)
             broken(check, "T2", child, "a child's links do not name its place");
             return;
         }
+        if (previous != 0 && child->creation <= kvi_node_at(tree, previous)->creation)
+            broken(check, "T2", child, "a child stands behind a later one");
         if (++count > tree->node_count) {
             broken(check, "T2", node, "the children are a ring");
             return;

@@ -31,7 +31,8 @@
  * Invariants, checked by kvg_tree_check() (T1 to T15 are those of the behaviour, T16 on ours):
  *
  *     T1   The root has a FULL lock and no parent.
- *     T2   A child's parent names it; every node but the root has a key of whole pages.
+ *     T2   A child's parent names it; every node but the root has a key of whole pages; children
+ *          stand in the order of their creation, which a split hands to the prefix.
  *     T3   A device value of another component implies one of FULL.
  *     T4   A host value of another component implies one of FULL (write-back: or on device).
  *     T5   Every node but the root has a FULL value on some tier.

@@ -14,6 +14,8 @@
 #include <kvgraft/store.h>
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -526,22 +528,14 @@ static void measure_index(struct kvb_table *table)
     remove_store();
 }
 
-/* What a put does at least: new memory, and the bytes copied to it. */
-static void copy_to_new(void *context)
+static void copy_apart(void *context)
 {
     struct work *work = context;
-    uint8_t *copies[64];
     size_t i;
 
-    for (i = 0; i < work->count; i++) {
-        copies[i] = malloc(work->bytes);
-        if (copies[i] == NULL)
-            exit(1);
-        memcpy(copies[i], work->data, work->bytes);
-        kvb_keep(copies[i]);
-    }
     for (i = 0; i < work->count; i++)
-        free(copies[i]);
+        memcpy(work->out + i * work->bytes, work->data, work->bytes);
+    kvb_keep(work->out);
 }
 
 static void clear_and_put(void *context)
@@ -562,13 +556,13 @@ static void measure_memory(struct kvb_table *table, struct work *work)
     work->count = 64;
     work->batch = 16;
     work->store = open_store("memory", "");
-    floor = rate(work, kvb_best_ns(5, copy_to_new, work));
+    floor = rate(work, kvb_best_ns(5, copy_apart, work));
     figure = rate(work, kvb_best_ns(5, clear_and_put, work));
     kvb_row(table, &(struct kvb_row){.what = "memory: put, 1 MiB parts",
                        .figure = figure,
                        .unit = "B/s",
                        .floor = floor,
-                       .floor_is = "malloc, memcpy, free",
+                       .floor_is = "memcpy to as many places",
                        .more_is_better = true});
     work->batch = 1;
     floor = rate(work, kvb_best_ns(5, copy, work));
@@ -580,6 +574,116 @@ static void measure_memory(struct kvb_table *table, struct work *work)
                        .floor_is = "memcpy, always of the same megabyte",
                        .more_is_better = true});
     kvg_store_close(work->store);
+}
+
+/* ---- memory: in threads -------------------------------------------------------------------- */
+
+#define THREADS_MAX 8
+#define THREAD_PARTS 1024u
+#define THREAD_CALLS 2000u
+
+struct crowd {
+    struct kvg_store *store;
+    unsigned threads;
+    bool copies_only;
+    unsigned put_every; /* One call in so many is a put of other keys; 0: none. */
+    uint8_t *values;    /* As many bytes as the store holds. */
+    _Atomic unsigned next;
+};
+
+static void *one_of_a_crowd(void *context)
+{
+    struct crowd *crowd = context;
+    unsigned me = crowd->next++;
+    uint8_t *out = aligned_alloc(4096, 16 * 4096);
+    struct kvg_store_piece piece = {out, 4096};
+    struct kvg_store_range ranges[16];
+    struct kvg_store_get gets[16];
+    struct kvg_store_part parts[16];
+    struct kvg_store_group groups[16];
+    unsigned call;
+    unsigned i;
+
+    for (call = 0; call < THREAD_CALLS; call++) {
+        unsigned first = (call * 37 + me * 11) % (THREAD_PARTS / 16) * 16;
+        bool put = crowd->put_every > 0 && call % crowd->put_every == 0;
+        kvg_err err;
+
+        for (i = 0; i < 16; i++) {
+            const char *key = KEYS[first + i];
+
+            if (put)
+                key = KEYS[THREAD_PARTS + (call * 16 + me * 997 + i) % 3000];
+            ranges[i] = (struct kvg_store_range){0, 4096, out + i * 4096};
+            gets[i] = (struct kvg_store_get){{key, strlen(key)}, &ranges[i], 1, 0, 0};
+            parts[i] = (struct kvg_store_part){{key, strlen(key)}, &piece, 1};
+            groups[i] = (struct kvg_store_group){.parts = &parts[i], .part_count = 1};
+            if (crowd->copies_only)
+                memcpy(out + i * 4096, crowd->values + (size_t)(first + i) * 4096, 4096);
+        }
+        kvb_keep(out);
+        if (crowd->copies_only)
+            continue;
+        err = put ? kvg_store_put(crowd->store, groups, 16, NULL)
+                  : kvg_store_get(crowd->store, gets, 16, NULL);
+        if (err != KVG_OK && err != KVG_EEXIST)
+            exit(1);
+    }
+    free(out);
+    return NULL;
+}
+
+static void run_crowd(void *context)
+{
+    struct crowd *crowd = context;
+    pthread_t threads[THREADS_MAX];
+    unsigned i;
+
+    crowd->next = 0;
+    for (i = 0; i < crowd->threads; i++) {
+        if (pthread_create(&threads[i], NULL, one_of_a_crowd, crowd) != 0)
+            exit(1);
+    }
+    for (i = 0; i < crowd->threads; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void measure_crowd(struct kvb_table *table, unsigned put_every)
+{
+    static struct crowd crowd;
+    unsigned repeats = table->quick ? 5 : 40;
+    struct work work = {.bytes = 4096, .count = THREAD_PARTS, .batch = BATCH};
+
+    crowd.values = aligned_alloc(4096, (size_t)THREAD_PARTS * 4096);
+    work.data = crowd.values;
+    memset(crowd.values, 1, (size_t)THREAD_PARTS * 4096);
+    work.store = crowd.store = open_store("memory", "");
+    store_put(&work);
+    crowd.put_every = put_every;
+    for (crowd.threads = 1; crowd.threads <= THREADS_MAX; crowd.threads *= 2) {
+        double calls = 16.0 * THREAD_CALLS * crowd.threads;
+        double floor;
+        double figure;
+        char what[96];
+
+        if (crowd.threads == 4)
+            continue;
+        crowd.copies_only = true;
+        floor = kvb_best_ns(repeats, run_crowd, &crowd);
+        crowd.copies_only = false;
+        figure = kvb_best_ns(repeats, run_crowd, &crowd);
+        snprintf(what, sizeof(what), "memory: %s, 4 KiB parts, 16 a call, %u thread%s",
+            put_every == 0 ? "get" : "15 gets to a put", crowd.threads,
+            crowd.threads == 1 ? "" : "s");
+        kvb_row(table, &(struct kvb_row){.what = what,
+                           .figure = calls / figure * 1e9,
+                           .unit = "parts/s",
+                           .floor = calls / floor * 1e9,
+                           .floor_is = "memcpy of the same bytes in as many threads",
+                           .more_is_better = true});
+    }
+    kvg_store_close(crowd.store);
+    free(crowd.values);
 }
 
 static void run(struct kvb_table *table)
@@ -606,6 +710,8 @@ static void run(struct kvb_table *table)
     measure_io(table, &work, 1);
     measure_io(table, &work, 2);
     measure_memory(table, &work);
+    measure_crowd(table, 0);
+    measure_crowd(table, 16);
     measure_index(table);
     free(work.data);
     free(work.out);

@@ -12,9 +12,13 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* Each in a cache line of its own, so that threads with different locks do not meet. */
+#define LOCK_BYTES 64
+_Static_assert(sizeof(pthread_mutex_t) <= LOCK_BYTES, "a lock is larger than its line");
+
 static void *lock_make(void *context)
 {
-    pthread_mutex_t *mutex = malloc(sizeof(*mutex));
+    pthread_mutex_t *mutex = aligned_alloc(LOCK_BYTES, LOCK_BYTES);
 
     (void)context;
     if (mutex != NULL && pthread_mutex_init(mutex, NULL) != 0) {

@@ -74,12 +74,11 @@ struct file_segment {
     uint32_t *parts;      /* Of the catalog. */
     uint64_t last_put;    /* Journal offsets. */
     uint64_t last_drop;
-    uint32_t cursor
-        [2]; /* Words at which the last search for a free slot ended: unbacked, backed. */
+    uint32_t cursor[2]; /* Where the last search for a slot ended: unbacked, backed. */
     bool dirty;         /* Holds data that no sync has covered. */
     _Atomic bool named; /* Its name is on disk, as far as the sync policy asks. */
     _Atomic int fd;
-    int direct_fd; /* For direct I/O, with `fds`; FILE_FD_NONE: not tried, negative: not there. */
+    int direct_fd; /* With `fds`; FILE_FD_NONE: not tried, negative: cannot be. */
 };
 
 /* The journal, as far as this process has taken it in. */

@@ -6,6 +6,7 @@ kvgraft_mutants(tree_mutants LIST tree.txt PROGRAMS prop_tree test_tree_examples
 kvgraft_test(test_tree_oom SOURCES unit/test_tree_oom.c)
 kvgraft_fuzz(fuzz_tree SOURCES fuzz/fuzz_tree.c support/tree_model.c support/tree_world.c CORPUS tree)
 kvgraft_test(test_tree_survey SOURCES unit/test_tree_survey.c support/tree_kit.c)
+kvgraft_test(test_tree_rotation SOURCES unit/test_tree_rotation.c support/tree_kit.c)
 kvgraft_test(test_tree_host SOURCES unit/test_tree_host.c support/tree_kit.c)
 kvgraft_test(test_tree_events SOURCES unit/test_tree_events.c support/tree_kit.c)
 kvgraft_test(soak_tree SOURCES property/soak_tree.c LABELS full ARGS 100000)

@@ -80,6 +80,7 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_policy_parse(
 
 #define KVG_TREE_NODES_MAX (1u << 26) /* Nodes alive at once, for any options. */
 #define KVG_TREE_WINDOW_MAX (1u << 30)
+#define KVG_TREE_ROTATION_MAX INT32_MAX
 #define KVG_TREE_SESSION_ID_MAX 256u     /* Bytes. */
 #define KVG_TREE_SESSIONS_MAX (1u << 20) /* Open at once, for any options. */
 #define KVG_TREE_SESSIONS_DEFAULT 65536u
@@ -293,6 +294,12 @@ struct kvg_tree_insert {
         evicted_length[KVG_COMPONENT_MAX]; /* Slots below it have lost their peers. */
     int64_t swa_branching;                 /* As matched, or -1. */
     bool chunked;                          /* Part of a prompt: counts no hit. */
+    /* Units whose hits an earlier insert of the prompt counted: nodes that end at or below it
+     * count none. */
+    uint64_t inserted_length;
+    /* Where the pages' shards begin, 0 to KVG_TREE_ROTATION_MAX, or -1: none.  The leaf gets it; an
+     * insert that meets another one on its way is declined. */
+    int64_t rotation_base;
     bool track_adopted;
     int64_t priority;
     struct kvg_str session_id; /* For events. */
@@ -312,6 +319,9 @@ struct kvg_tree_inserted {
     kvg_node_id last_node;  /* Ends the inserted key. */
     bool mamba_exists;      /* The state slot was not taken: the caller frees it. */
     bool swa_branch_inserted;
+    /* The last node has another rotation base: the tree took nothing and frees nothing, all slots,
+     * the state's too, stay the caller's. */
+    bool rotation_declined;
     bool adopted_tracked;
     const struct kvg_tree_range
         *adopted; /* By component, ascending; until the next insert. */
@@ -542,7 +552,8 @@ struct kvg_tree_node {
     kvg_node_id pending_write;      /* Ack of the write in flight, or KVG_NODE_NONE. */
     kvg_node_id pending_load;
     uint32_t child_count;
-    bool stored; /* The external store has it. */
+    bool stored;           /* The external store has it. */
+    int64_t rotation_base; /* As inserted, or -1. */
     bool device_leaf, host_leaf;
     bool frontier;                             /* A turn of a session ended here. */
     uint32_t session_count[KVG_COMPONENT_MAX]; /* Frontiers that cover the node. */
@@ -587,6 +598,7 @@ struct kvg_tree_stats {
     uint64_t splits, inserts, matches, evicted_nodes;
     uint64_t memory_bytes;                         /* Everything the tree allocated. */
     uint64_t refused_nodes;                        /* Inserts that met node_max. */
+    uint64_t declined_inserts;                     /* They met another rotation base. */
     uint64_t sessions, closed_sessions, frontiers; /* Now. */
     uint64_t
         refused_sessions; /* Opens that met session_max, touches KVG_TREE_FRONTIERS_MAX. */

@@ -72,6 +72,9 @@ KVG_API size_t kvg_tree_all_tokens(
 KVG_API size_t kvg_tree_prefix_page_keys(
     const struct kvg_tree *tree, kvg_node_id node, struct kvg_key *keys, size_t key_max);
 
+/* The rotation base with which the pages of a node were inserted; -1: none, or no such node. */
+KVG_API int64_t kvg_tree_rotation_base_of(const struct kvg_tree *tree, kvg_node_id node);
+
 /* ---- Order --------------------------------------------------------------------------------- */
 
 #define KVG_TREE_ORDER_MAX (1u << 24) /* Requests in one call. */

@@ -58,8 +58,8 @@ static void check_root(struct check *check, const struct kvi_node *root)
 {
     if (root->parent != NULL || root->full.lock[KVG_TIER_DEVICE] == 0)
         broken(check, "T1", root, "the root has a parent or no FULL lock");
-    if (root->length != 0 || root->next_sibling != 0)
-        broken(check, "T1", root, "the root has a key or a sibling");
+    if (root->length != 0 || root->next_sibling != 0 || root->rotation != 0)
+        broken(check, "T1", root, "the root has a key, a sibling or a rotation base");
 }
 
 static void check_children(struct check *check, const struct kvi_node *node)

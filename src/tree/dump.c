@@ -217,6 +217,10 @@ static void put_node(struct out *out, const struct kvg_tree *tree,
         put(out, " pending ");
         put_id(out, node->pending_write);
     }
+    if (node->rotation != 0) {
+        put(out, " rotation ");
+        put_number(out, node->rotation - 1);
+    }
     if ((node->flags & KVI_NODE_STORED) != 0)
         put(out, " stored");
     if ((node->flags & KVI_NODE_DEVICE_LEAF) != 0)

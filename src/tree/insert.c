@@ -164,7 +164,8 @@ static void count_hit(struct kvg_tree *tree, struct kvi_node *node)
     const struct kvg_tree_settings *settings = &tree->settings;
     bool due = false;
 
-    if (kvi_evicted(node) || tree->insert.params.chunked || settings->write_back)
+    if (kvi_evicted(node) || tree->insert.params.chunked || settings->write_back ||
+        node->depth <= tree->insert.params.inserted_length)
         return;
     if (node->hits != UINT32_MAX)
         node->hits++;
@@ -415,6 +416,7 @@ static kvg_err add_leaf(
     leaf->length = units;
     leaf->depth = parent->depth + units;
     leaf->priority = insert->params.priority;
+    leaf->rotation = kvi_rotation_of(&insert->params);
     kvi_child_link(tree, parent, leaf);
     kvi_device_value_put(tree, leaf, 0, &parts.value);
     raise_history(tree, leaf);
@@ -631,13 +633,16 @@ static kvg_err check_params(const struct kvg_tree *tree,
     if (tree->slot_of[KVG_COMPONENT_MAMBA] >= 0 && units != 0 &&
         params->mamba.length != 1)
         return kvi_fail_range(error, "insert.mamba.length", params->mamba.length, 1, 1);
+    if (params->rotation_base < -1 || params->rotation_base > KVG_TREE_ROTATION_MAX)
+        return kvi_fail_range(error, "insert.rotation_base",
+            (uint64_t)params->rotation_base, 0, KVG_TREE_ROTATION_MAX);
     return KVG_OK;
 }
 
 void kvg_tree_insert_init(struct kvg_tree_insert *insert)
 {
-    *insert =
-        (struct kvg_tree_insert){.struct_bytes = sizeof(*insert), .swa_branching = -1};
+    *insert = (struct kvg_tree_insert){
+        .struct_bytes = sizeof(*insert), .swa_branching = -1, .rotation_base = -1};
 }
 
 kvg_err kvg_tree_insert_begin(struct kvg_tree *tree, const struct kvg_tree_insert *params,
@@ -664,6 +669,8 @@ kvg_err kvg_tree_insert_begin(struct kvg_tree *tree, const struct kvg_tree_inser
         out->mamba_exists = true;
         return KVG_OK;
     }
+    if (kvi_rotation_declines(tree, params, &key, units, out))
+        return KVG_OK;
     reset_insert(insert);
     insert->phase = KVI_INSERT_WALK;
     insert->params = *params;

@@ -650,6 +650,7 @@ struct kvi_node *kvi_node_split(struct kvg_tree *tree, struct kvi_node *child,
     prefix->creation = child->creation;
     prefix->pending_load = child->pending_load;
     prefix->history = child->history;
+    prefix->rotation = child->rotation;
     prefix->space = child->space;
     kvi_space_hold_again(tree, child->space);
 

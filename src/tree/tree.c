@@ -370,7 +370,7 @@ kvg_err kvg_tree_node_get(
 {
     const struct kvi_node *node = kvi_node_find(tree, id);
 
-    *out = (struct kvg_tree_node){.struct_bytes = sizeof(*out)};
+    *out = (struct kvg_tree_node){.struct_bytes = sizeof(*out), .rotation_base = -1};
     if (node == NULL)
         return KVG_ENOENT;
     const struct kvi_node *parent = kvi_parent(tree, node);
@@ -385,6 +385,7 @@ kvg_err kvg_tree_node_get(
     out->pending_load = node->pending_load;
     out->child_count = node->child_count;
     out->stored = (node->flags & KVI_NODE_STORED) != 0;
+    out->rotation_base = (int64_t)node->rotation - 1;
     out->device_leaf = (node->flags & KVI_NODE_DEVICE_LEAF) != 0;
     out->host_leaf = (node->flags & KVI_NODE_HOST_LEAF) != 0;
     out->frontier = node->first_frontier != 0;

@@ -30,7 +30,7 @@
  *
  * Invariants, checked by kvg_tree_check() (T1 to T15 are those of the behaviour, T16 on ours):
  *
- *     T1   The root has a FULL lock and no parent.
+ *     T1   The root has a FULL lock, no parent and no rotation base.
  *     T2   A child's parent names it; every node but the root has a key of whole pages; children
  *          stand in the order of their creation, which a split hands to the prefix.
  *     T3   A device value of another component implies one of FULL.
@@ -203,6 +203,7 @@ struct kvi_node {
     kvi_ref duplicate_next, duplicate_previous;
     uint32_t sessions;       /* Frontiers that cover the node for FULL. */
     uint32_t first_frontier; /* Of those that end here; 0: none. */
+    uint32_t rotation;       /* The pages' rotation base + 1; 0: none. */
 
     struct kvi_aux aux[]; /* SWA, MAMBA: those that this tree has, in this order. */
 };
@@ -908,6 +909,19 @@ void kvi_insert_add_spans(
 kvg_err kvi_insert_value(
     struct kvg_tree *tree, uint64_t start, uint32_t length, struct kvi_value *out);
 void kvi_insert_adopt(struct kvg_tree *tree, uint32_t slot, uint64_t start, uint64_t end);
+
+/* ---- rotation.c ---------------------------------------------------------------------------- */
+
+/* As a node keeps it. */
+static inline uint32_t kvi_rotation_of(const struct kvg_tree_insert *params)
+{
+    return (uint32_t)(params->rotation_base + 1);
+}
+
+/* Looks down the key.  True, and the insert's result in `out`, when the deepest node that it meets
+ * has another base than the insert, which has one. */
+bool kvi_rotation_declines(struct kvg_tree *tree, const struct kvg_tree_insert *params,
+    const struct kvg_tree_key *key, uint64_t units, struct kvg_tree_inserted *out);
 
 /* ---- hash.c: page keys and event keys ------------------------------------------------------ */
 

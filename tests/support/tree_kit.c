@@ -205,6 +205,8 @@ static void say_result(struct kit *kit)
         (unsigned long long)kit_number(r->last_node));
     if (r->mamba_exists)
         say(kit, " mamba_exists");
+    if (r->rotation_declined)
+        say(kit, " declined");
     for (size_t i = 0; i < r->adopted_count; i++)
         say(kit, " %s[%llu,%llu)", kvg_component_name(r->adopted[i].component),
             (unsigned long long)r->adopted[i].start,
@@ -234,6 +236,8 @@ const char *kit_insert(struct kit *kit, struct kit_insert what)
     insert.evicted_length[KVG_COMPONENT_SWA] = what.cursor;
     insert.priority = what.priority;
     insert.track_adopted = what.tracked;
+    insert.inserted_length = what.inserted;
+    insert.rotation_base = (int64_t)what.rotation - 1;
     insert.chunked = what.chunked;
     insert.session_id = str(what.session);
 

@@ -41,7 +41,7 @@ struct kit_setup {
     bool eagle, events;
     enum kvg_policy policy;
     uint32_t mamba_grid;
-    int32_t states_per_path_max;   /* 0: no cap. */
+    int32_t states_per_path_max; /* 0: no cap. */
     bool sessions;
     const struct kvg_alloc *alloc; /* NULL: the kit's own, which counts. */
 };
@@ -68,7 +68,8 @@ struct kit_list {
 struct kit_insert {
     struct kit_list tokens, slots;
     uint32_t mamba; /* Slot; 0: none. */
-    uint64_t prev, cursor;
+    uint64_t prev, cursor, inserted;
+    uint32_t rotation; /* Base + 1; 0: none. */
     const char *extra_key, *cache_salt, *session;
     int64_t priority;
     bool tracked, chunked;

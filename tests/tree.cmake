@@ -2,6 +2,7 @@ kvgraft_test(test_tree_examples SOURCES unit/test_tree_examples.c support/tree_k
 kvgraft_test(test_tree_evict SOURCES unit/test_tree_evict.c support/tree_kit.c)
 kvgraft_test(prop_tree SOURCES property/prop_tree.c support/tree_model.c support/tree_world.c)
 kvgraft_test(prop_tree_order SOURCES property/prop_tree_order.c)
+kvgraft_test(prop_tree_session SOURCES property/prop_tree_session.c support/session_model.c support/tree_kit.c)
 kvgraft_mutants(tree_mutants LIST tree.txt PROGRAMS prop_tree test_tree_examples test_tree_evict prop_tree_order)
 kvgraft_test(test_tree_oom SOURCES unit/test_tree_oom.c)
 kvgraft_fuzz(fuzz_tree SOURCES fuzz/fuzz_tree.c support/tree_model.c support/tree_world.c CORPUS tree)
@@ -12,3 +13,4 @@ kvgraft_test(test_tree_events SOURCES unit/test_tree_events.c support/tree_kit.c
 kvgraft_test(soak_tree SOURCES property/soak_tree.c LABELS full ARGS 100000)
 kvgraft_test(prop_tree_host SOURCES property/prop_tree_host.c)
 kvgraft_test(test_tree_session SOURCES unit/test_tree_session.c support/tree_kit.c)
+kvgraft_mutants(session_mutants LIST session.txt PROGRAMS prop_tree_session test_tree_session)

@@ -179,5 +179,72 @@ TEST(a_tree_of_all_components_survives_every_failed_allocation)
     CHECK(for_each_oom(scenario, &oom) > 20);
 }
 
+/* A turn of a session at whatever the insert before left last; three tries are enough. */
+static void turn(struct oom *oom, const char *id, kvg_node_id node)
+{
+    struct kvg_str name = {id, strlen(id)};
+    uint64_t generation;
+    bool held;
+
+    for (int tries = 0; tries < 3; tries++) {
+        if (!failed(oom, kvg_tree_session_ensure(oom->tree, name, &generation, NULL)) &&
+            !failed(oom,
+                kvg_tree_session_touch(oom->tree, name, generation, node, &held, NULL)))
+            return;
+    }
+}
+
+static bool session_scenario(const struct kvg_alloc *alloc, void *context)
+{
+    struct oom *oom = context;
+    struct kvg_tree_options options;
+    uint64_t released;
+    char id[8];
+
+    oom->met = false;
+    oom->tree = NULL;
+    oom->next_slot = 1;
+    kvg_tree_options_init(&options);
+    options.components = oom->components;
+    options.window = oom->window;
+    options.sessions = true;
+    if (failed(oom, kvg_tree_new(alloc, &options, &oom->tree, NULL)))
+        return false;
+    kvg_actions_init(&oom->actions, alloc);
+    insert(oom, LIST(1, 2, 3, 4), NULL);
+    insert(oom, LIST(1, 2, 3, 5), NULL);
+    /* Enough of both that the tables grow. */
+    for (int i = 0; i < 20; i++) {
+        snprintf(id, sizeof(id), "s%d", i);
+        kvg_node_id node = kvg_tree_first_child(oom->tree, kvg_tree_root(oom->tree));
+        kvg_node_id below = kvg_tree_first_child(oom->tree, node);
+        if (node != KVG_NODE_NONE)
+            turn(oom, id, i % 2 != 0 && below != KVG_NODE_NONE ? below : node);
+    }
+    /* What was opened can always be closed. */
+    struct kvg_tree_session session;
+    bool open =
+        kvg_tree_session_get(oom->tree, (struct kvg_str){"s3", 2}, &session) == KVG_OK;
+    kvg_err err =
+        kvg_tree_session_close(oom->tree, (struct kvg_str){"s3", 2}, &released, NULL);
+    CHECK(!failed(oom, err) || !open);
+    failed(oom,
+        kvg_tree_session_close(oom->tree, (struct kvg_str){"never", 5}, &released, NULL));
+    evict(oom, KVG_COMPONENT_FULL);
+    struct kvg_error error;
+    if (kvg_tree_check(oom->tree, &error) != KVG_OK)
+        fail_msg("%s: %s", error.field, error.message);
+    kvg_actions_fini(&oom->actions);
+    kvg_tree_free(oom->tree);
+    return !oom->met;
+}
+
+TEST(sessions_survive_every_failed_allocation)
+{
+    struct oom oom = {.components = FULL | SWA | MAMBA, .window = 2};
+    CHECK(for_each_oom(session_scenario, &oom) > 20);
+}
+
 TEST_MAIN(RUN(a_full_tree_survives_every_failed_allocation),
-    RUN(a_tree_of_all_components_survives_every_failed_allocation))
+    RUN(a_tree_of_all_components_survives_every_failed_allocation),
+    RUN(sessions_survive_every_failed_allocation))

@@ -286,6 +286,90 @@ TEST(a_window_that_nobody_covers_does_not_take_a_covered_leaf_with_it)
     kit_free(kit);
 }
 
+/* #2: a covered leaf whose state came after the session's turn. */
+static struct kit *leaf_with_a_new_state(void)
+{
+    struct kit *kit = new_kit(FULL | MAMBA, 0, KVG_POLICY_LRU);
+
+    kit_insert(
+        kit, (struct kit_insert){.tokens = LIST(1), .slots = LIST(10), .mamba = 1});
+    kit_insert(kit,
+        (struct kit_insert){.tokens = LIST(1, 2), .slots = LIST(20, 21), .mamba = 2});
+    CHECK_STR(kit_evict(kit, 0, 0, 1), "free_MAMBA(1)");
+    touch(kit, "a", 2);
+    kit_evict(kit, 1, 0, 0);
+    kit_insert(
+        kit, (struct kit_insert){.tokens = LIST(1), .slots = LIST(30), .mamba = 5});
+    CHECK_EQ(covered(kit, 2, KVG_COMPONENT_FULL), 1);
+    CHECK_EQ(covered(kit, 2, KVG_COMPONENT_MAMBA), 0);
+    return kit;
+}
+
+TEST(a_state_that_nobody_covers_goes_alone_from_a_covered_leaf)
+{
+    struct kit *kit = leaf_with_a_new_state();
+
+    CHECK_STR(kit_evict(kit, 0, 0, 1), "free_MAMBA(5)");
+    CHECK_STR(kit_dump(kit), "#1 root\n"
+                             "  #2 [1] full 10+1 sessions 1/0 hits 3 leaf\n"
+                             "session \"a\" generation 1 full #2\n");
+    kit_free(kit);
+}
+
+TEST(on_host_too)
+{
+    struct kit *kit = leaf_with_a_new_state();
+    struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
+    struct kvg_span spans[KVG_COMPONENT_MAX];
+    struct kvg_tree_evicted out;
+    kvg_node_id node = kit_node(kit, 2);
+    size_t count;
+
+    kvg_tree_settings(kit->tree)->host_tier = true;
+    CHECK_EQ(kvg_tree_write_build(kit->tree, node, transfers, &count, NULL), KVG_OK);
+    CHECK_EQ(count, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        spans[i] = (struct kvg_span){100 + i, KVG_BUFFER_POOL, 1};
+        transfers[i].spans = &spans[i];
+        transfers[i].span_count = 1;
+    }
+    CHECK_EQ(kvg_tree_write_commit(kit->tree, transfers, count, NULL), KVG_OK);
+    CHECK_EQ(kvg_tree_demote(kit->tree, node, &kit->actions, &out, NULL), KVG_OK);
+    kit_do_actions(kit);
+    CHECK_EQ(
+        kvg_tree_evict_host(kit->tree, KVG_COMPONENT_MAMBA, 1, &kit->actions, &out, NULL),
+        KVG_OK);
+    kit_clear(kit);
+    CHECK_STR(kit_do_actions(kit), "free_host_MAMBA(101)");
+    CHECK_STR(kit_dump(kit), "#1 root\n"
+                             "  #2 [1] full host 100+1 sessions 1/0 hits 3 host-leaf\n"
+                             "session \"a\" generation 1 full #2\n");
+    kit_free(kit);
+}
+
+TEST(a_walk_keeps_its_place_when_the_node_there_goes)
+{
+    struct kit *kit = new_kit(FULL | SWA, 1, KVG_POLICY_LRU);
+    struct kvg_tree_evicted step;
+
+    for (uint32_t i = 1; i <= 3; i++)
+        kit_insert_run(kit, (struct kit_list){&i, 1}, 10 * i);
+    CHECK_EQ(kvg_tree_evict_start(kit->tree, KVG_COMPONENT_SWA, 9, NULL), KVG_OK);
+    CHECK_EQ(
+        kvg_tree_evict_next(kit->tree, KVG_COMPONENT_SWA, 0, &kit->actions, &step, NULL),
+        KVG_OK);
+    CHECK_EQ(kit_number(step.node), 2); /* Which the caller leaves alone. */
+    CHECK_EQ(kvg_tree_evict_leaf(
+                 kit->tree, kit_node(kit, 3), false, &kit->actions, &step, NULL),
+        KVG_OK);
+    CHECK_EQ(
+        kvg_tree_evict_next(kit->tree, KVG_COMPONENT_SWA, 0, &kit->actions, &step, NULL),
+        KVG_OK);
+    CHECK_EQ(kit_number(step.node), 4);
+    CHECK_EQ(kvg_tree_evict_end(kit->tree, KVG_COMPONENT_SWA, NULL), KVG_OK);
+    kit_free(kit);
+}
+
 TEST(a_reset_forgets_sessions_but_not_how_many_openings_there_were)
 {
     struct kit *kit = new_kit(FULL, 0, KVG_POLICY_LRU);
@@ -411,6 +495,8 @@ TEST_MAIN(RUN(an_opening_has_a_number_of_its_own_and_a_request_of_another_holds_
     RUN(a_frontier_does_not_fall_onto_another_of_its_session),
     RUN(recency_lists_keep_covered_nodes_before_the_others),
     RUN(a_window_that_nobody_covers_does_not_take_a_covered_leaf_with_it),
+    RUN(a_state_that_nobody_covers_goes_alone_from_a_covered_leaf), RUN(on_host_too),
+    RUN(a_walk_keeps_its_place_when_the_node_there_goes),
     RUN(a_reset_forgets_sessions_but_not_how_many_openings_there_were),
     RUN(the_last_8192_closed_ids_are_remembered), RUN(limits_are_named_and_counted),
     RUN(a_session_has_256_branches_and_no_more))

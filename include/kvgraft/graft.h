@@ -349,6 +349,9 @@ struct kvg_engine_prompt {
         key; /* What may be reused; leave out tokens to be computed anyway. */
     uint64_t prompt_tokens; /* Where the prompt ends; 0: unknown. */
     int64_t priority;
+    struct kvg_str session_id; /* The conversation it belongs to, for events and, in a */
+    uint64_t session_generation; /* tree with sessions, for eviction; NULL: none.
+                                  * Generation 0: the open one; opened if need be. */
 };
 
 struct kvg_engine_match {
@@ -361,7 +364,10 @@ struct kvg_engine_match {
 };
 
 /* Begins a request: a row with the tokens that the device has, locked, and a look at the store.
- * One call of agreement.  KVG_ENOSPACE without a free row; KVG_EEXIST if the id is alive. */
+ * One call of agreement.  KVG_ENOSPACE without a free row; KVG_EEXIST if the id is alive.
+ *
+ * A session is an advice: a request goes on without when there is no room for it.  Close it by
+ * kvg_tree_session_close(kvg_engine_tree(engine), ...), on every rank. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_engine_begin(struct kvg_engine *engine,
     const struct kvg_engine_prompt *prompt, struct kvg_engine_match *out,
     kvg_row *request_out, struct kvg_error *error);
@@ -385,7 +391,8 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_engine_extend(struct kvg_engine *engine,
 KVG_API KVG_MUST_CHECK kvg_err kvg_engine_insert(struct kvg_engine *engine,
     kvg_row request, const struct kvg_tree_key *key, struct kvg_error *error);
 
-/* The same, and the request ends.  After KVG_EBUSY it goes on; after KVG_ENOMEM it has ended. */
+/* The same, and the request ends; what it published is a turn of its session.  After KVG_EBUSY it
+ * goes on; after KVG_ENOMEM it has ended. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_engine_finish(struct kvg_engine *engine,
     kvg_row request, const struct kvg_tree_key *key, struct kvg_error *error);
 

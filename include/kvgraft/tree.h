@@ -600,9 +600,8 @@ struct kvg_tree_stats {
     uint64_t refused_nodes;                        /* Inserts that met node_max. */
     uint64_t declined_inserts;                     /* They met another rotation base. */
     uint64_t sessions, closed_sessions, frontiers; /* Now. */
-    uint64_t
-        refused_sessions; /* Opens that met session_max, touches KVG_TREE_FRONTIERS_MAX. */
-    uint64_t stale_touches; /* Of closed, unknown or reopened sessions. */
+    uint64_t refused_sessions; /* Opens and touches that met their limit. */
+    uint64_t stale_touches;    /* Of closed, unknown or reopened sessions. */
 };
 KVG_API void kvg_tree_stats(const struct kvg_tree *tree, struct kvg_tree_stats *out);
 

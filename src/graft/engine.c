@@ -131,6 +131,8 @@ void kvg_engine_free(struct kvg_engine *engine)
     kvg_slots_free(engine->memory.slots);
     kvg_window_free(engine->memory.window);
     kvg_rows_free(engine->rows);
+    for (uint32_t i = 0; engine->requests != NULL && i < engine->row_count; i++)
+        kvi_request_forget_session(engine, &engine->requests[i]);
     kvi_release_array(
         &alloc, engine->requests, engine->row_count, sizeof(*engine->requests));
     kvi_release_array(

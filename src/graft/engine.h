@@ -32,6 +32,9 @@ struct kvi_request {
     uint64_t swa_cursor;
     uint64_t prompt_tokens;
     int64_t priority;
+    char *session_id; /* A copy; NULL: none. */
+    size_t session_id_bytes;
+    uint64_t session_generation; /* 0: the tree is not told. */
     uint64_t load_wanted;
     /* To fall back on when a load fails. */
     uint64_t common; /* What all ranks have. */
@@ -72,6 +75,9 @@ static inline void kvi_must(kvg_err err)
 /* request.c */
 kvg_err kvi_request_get(struct kvg_engine *engine, kvg_row row, struct kvi_request **out,
     struct kvg_error *error);
+/* Where its session, if any, will come back: the end of what the request has in the tree. */
+void kvi_request_turn(struct kvg_engine *engine, const struct kvi_request *request);
+void kvi_request_forget_session(struct kvg_engine *engine, struct kvi_request *request);
 /* Positions [from, to) of the row into engine->spans. */
 void kvi_request_spans(struct kvg_engine *engine, const struct kvi_request *request,
     uint64_t from, uint64_t to);

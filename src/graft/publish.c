@@ -95,6 +95,7 @@ static void fill_insert(struct kvg_engine *engine, const struct kvi_request *req
     insert->prev_prefix_length = request->in_tree;
     insert->evicted_length[KVG_COMPONENT_SWA] = request->swa_cursor;
     insert->priority = request->priority;
+    insert->session_id = (struct kvg_str){request->session_id, request->session_id_bytes};
 }
 
 /* A prompt that ends inside what was inserted gets a node boundary there, so that its answer can be
@@ -192,6 +193,8 @@ kvg_err kvg_engine_finish(struct kvg_engine *engine, kvg_row row,
     if (err != KVG_OK)
         return err;
     err = publish(engine, request, key, true, error);
+    if (err == KVG_OK)
+        kvi_request_turn(engine, request);
     if (request->used && request->row.generation == row.generation)
         kvi_request_end(engine, request, request->in_tree);
     return err;

@@ -83,6 +83,7 @@ void kvi_request_end(
         kvg_tree_unlock(engine->tree, request->node, &request->receipt, false, NULL));
     kvi_must(kvg_rows_release(engine->rows, request->row, NULL));
     kvi_rids_remove(&engine->request_of, id);
+    kvi_request_forget_session(engine, request);
     *request = (struct kvi_request){0};
     if (!KVI_GRAFT_PLANTED(5))
         kvg_linker_release_request(engine->linker, id);
@@ -130,6 +131,44 @@ void kvi_request_fall_back(struct kvg_engine *engine, struct kvi_request *reques
     kvi_must(kvg_rows_truncate(engine->rows, request->row, request->in_tree, NULL));
 }
 
+/* ---- Session ------------------------------------------------------------------------------- */
+
+/* Nothing here fails a request: without room for a session it has none. */
+static void take_session(struct kvg_engine *engine,
+    const struct kvg_engine_prompt *prompt, struct kvi_request *request)
+{
+    if (prompt->session_id.data == NULL)
+        return;
+    request->session_id = kvi_copy_string(&engine->alloc, prompt->session_id);
+    if (request->session_id == NULL)
+        return;
+    request->session_id_bytes = prompt->session_id.bytes;
+    request->session_generation = prompt->session_generation;
+    if (request->session_generation == 0 &&
+        kvg_tree_session_ensure(engine->tree, prompt->session_id,
+            &request->session_generation, NULL) != KVG_OK)
+        request->session_generation = 0;
+}
+
+void kvi_request_forget_session(struct kvg_engine *engine, struct kvi_request *request)
+{
+    kvi_release_string(&engine->alloc, request->session_id, request->session_id_bytes);
+    request->session_id = NULL;
+    request->session_id_bytes = 0;
+}
+
+void kvi_request_turn(struct kvg_engine *engine, const struct kvi_request *request)
+{
+    struct kvg_str id = {request->session_id, request->session_id_bytes};
+    bool held;
+
+    if (id.data == NULL || request->session_generation == 0)
+        return;
+    if (kvg_tree_session_touch(engine->tree, id, request->session_generation,
+            request->node, &held, NULL) != KVG_OK)
+        return; /* Counted by the tree. */
+}
+
 /* ---- Begin --------------------------------------------------------------------------------- */
 
 static kvg_err check_begin(struct kvg_engine *engine,
@@ -138,6 +177,11 @@ static kvg_err check_begin(struct kvg_engine *engine,
     if (prompt->key.token_count > engine->context_tokens)
         return kvi_fail_range(error, "engine.context_tokens", prompt->key.token_count, 0,
             engine->context_tokens);
+    if (prompt->session_id.data != NULL &&
+        (prompt->session_id.bytes == 0 ||
+            prompt->session_id.bytes > KVG_TREE_SESSION_ID_MAX))
+        return kvi_fail_range(error, "prompt.session_id.bytes", prompt->session_id.bytes,
+            1, KVG_TREE_SESSION_ID_MAX);
     if (kvi_rids_find(&engine->request_of, prompt->id) != KVI_RID_NONE)
         return kvi_fail(error, KVG_EEXIST, "prompt.id", "is the id of a living request");
     return KVG_OK;
@@ -194,6 +238,7 @@ kvg_err kvg_engine_begin(struct kvg_engine *engine,
     request.common = outside.common_length;
     request.load_wanted = outside.load_length;
     request.load_needed = outside.load_needed;
+    take_session(engine, prompt, &request);
     engine->requests[row.index] = request;
     kvi_rids_add(&engine->request_of, prompt->id, row.index);
     if (request.load_needed) {

@@ -9,9 +9,9 @@
  * Touching a node is far more frequent than evicting one, so an entry whose key rose is not
  * moved: it may be too near the front, never too far from it (T19), and is corrected when it
  * comes up.  Only under mru and tlru can a key fall; then a touch gives the node a new entry,
- * and the old one is a ghost, as is that of a deleted node; a session's end lowers keys too.  A node that ceases to be a leaf
- * keeps its entry until that comes up, because most such nodes are locked for the length of a
- * request and come back.
+ * and the old one is a ghost, as is that of a deleted node; a session's end lowers keys too.  A
+ * node that ceases to be a leaf keeps its entry until that comes up, because most such nodes are
+ * locked for the length of a request and come back.
  *
  * Settled duplicates are a list in the order of their birth.
  */
@@ -61,8 +61,8 @@ uint64_t kvi_policy_rank(const struct kvg_tree *tree, const struct kvi_node *nod
     return node->last_access;
 }
 
-/* Leaves that no session covers go first, then those that fewest frontiers cover; the policy decides
- * among equals.  Under policies whose ranks are times there are no further ties. */
+/* Leaves that no session covers go first, then those that fewest frontiers cover; the policy
+ * decides among equals.  Under policies whose ranks are times there are no further ties. */
 static struct kvi_leaf_key session_key(
     const struct kvg_tree *tree, const struct kvi_node *node)
 {

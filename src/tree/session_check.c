@@ -3,8 +3,8 @@
 
 /* session_check.c -- T10, as session.c states it.
  *
- * It allocates nothing: what frontiers cover is subtracted from the nodes' counts, which must all be
- * zero then, and added again. */
+ * It allocates nothing: what frontiers cover is subtracted from the nodes' counts, which must all
+ * be zero then, and added again. */
 #include "tree/session.h"
 
 /* ---- Sessions ------------------------------------------------------------------------------ */
@@ -106,8 +106,8 @@ static const char *check_node_list(
     return NULL;
 }
 
-/* Adds what a frontier covers to the counts, or takes it off; false if its window does not end where
- * a node begins. */
+/* Adds what a frontier covers to the counts, or takes it off; false if its window does not end
+ * where a node begins. */
 static bool weigh(
     const struct kvg_tree *tree, const struct kvi_frontier *frontier, uint32_t change)
 {

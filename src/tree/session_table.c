@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* session_table.c -- sessions by id, the closed ones that are remembered, places for frontiers.  The
- * picture is in session.c. */
+/* session_table.c -- sessions by id, the closed ones that are remembered, places for frontiers.
+ * The picture is in session.c. */
 #include "tree/session.h"
 
 #include "base/rng.h"

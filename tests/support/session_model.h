@@ -3,8 +3,8 @@
 
 /* session_model.h -- a plain model of what sessions cover, for prop_tree_session.c.
  *
- * It knows no nodes: a frontier is the tokens of its path, its length, and how many units it covered
- * when it was made.  model_compare() holds the tree against it:
+ * It knows no nodes: a frontier is the tokens of its path, its length, and how many units it
+ * covered when it was made.  model_compare() holds the tree against it:
  *
  *     every node's counts      are what the model's frontiers cover of its path
  *     every session            has the frontiers, in the order, that the model has

@@ -89,6 +89,100 @@ static void fill(struct mem_store *store, bool swa)
     CHECK(store->count >= 5);
 }
 
+/* A request of a conversation, to its end. */
+static void turn(struct kvg_engine *engine, kvg_request_id id, const uint32_t *tokens,
+    size_t count, struct kvg_str session)
+{
+    struct kvg_tree_key key = {.tokens = tokens, .token_count = count};
+    struct kvg_engine_prompt prompt = {.id = id, .key = key, .session_id = session};
+    struct kvg_engine_match match;
+    kvg_row row;
+    CHECK_EQ(kvg_engine_begin(engine, &prompt, &match, &row, NULL), KVG_OK);
+    uint64_t more = count - match.device_length;
+    CHECK_EQ(kvg_engine_extend(engine, &row, &more, 1, NULL), KVG_OK);
+    CHECK_EQ(kvg_engine_finish(engine, row, &key, NULL), KVG_OK);
+}
+
+static uint64_t held(struct kvg_engine *engine, const uint32_t *tokens, size_t count)
+{
+    struct kvg_tree_key key = {.tokens = tokens, .token_count = count};
+    uint64_t length;
+    uint64_t pinned;
+    kvg_node_id node;
+    CHECK_EQ(kvg_tree_match_full_device(
+                 kvg_engine_tree(engine), &key, &length, &node, &pinned),
+        KVG_OK);
+    return length;
+}
+
+TEST(a_conversation_that_will_come_back_stays_when_others_go)
+{
+    static const struct kvg_str chat = {"chat", 4};
+    uint64_t released;
+    struct mem_store store;
+    mem_store_init(&store);
+    for (int swa = 0; swa < 2; swa++) {
+        struct mem_transport *transport = mem_transport_new(&store, 2);
+        struct kvg_engine_options options = options_for(transport, swa != 0);
+        struct kvg_engine *engine;
+        options.transport = NULL;
+        options.tree.sessions = true;
+        options.tree.events = true;
+        CHECK_EQ(kvg_engine_new(kvg_alloc_default(), &options, &engine, NULL), KVG_OK);
+        struct kvg_tree *tree = kvg_engine_tree(engine);
+        struct kvg_tree_event event;
+        turn(engine, 1, TOKENS, 8, chat);
+        CHECK(kvg_tree_events_take(tree) != 0);
+        CHECK(kvg_tree_event_get(tree, 0, &event));
+        CHECK_EQ(event.session_id.bytes, 4);
+        turn(engine, 2, TOKENS + 8, 8, (struct kvg_str){0});
+        turn(engine, 3, TOKENS + 1, 18, (struct kvg_str){0});
+        CHECK_EQ(held(engine, TOKENS, 8), 8);
+        CHECK(held(engine, TOKENS + 8, 8) < 8);
+        CHECK_EQ(kvg_tree_session_close(tree, chat, &released, NULL), KVG_OK);
+        CHECK_EQ(released, swa ? 2 : 1);
+        turn(engine, 4, TOKENS + 2, 14, (struct kvg_str){0});
+        CHECK(held(engine, TOKENS, 8) < 8);
+        struct kvg_error error;
+        CHECK_EQ(kvg_engine_audit(engine, NULL, NULL, &error), KVG_OK);
+        kvg_engine_free(engine);
+        mem_transport_free(transport);
+    }
+    mem_store_fini(&store);
+}
+
+TEST(a_request_goes_on_without_a_session_when_there_is_no_room_for_one)
+{
+    struct mem_store store;
+    struct kvg_tree_stats stats;
+    char id[KVG_TREE_SESSION_ID_MAX + 1] = {0};
+    mem_store_init(&store);
+    struct mem_transport *transport = mem_transport_new(&store, 2);
+    struct kvg_engine_options options = options_for(transport, false);
+    struct kvg_engine *engine;
+    options.transport = NULL;
+    options.tree.sessions = true;
+    options.tree.session_max = 1;
+    CHECK_EQ(kvg_engine_new(kvg_alloc_default(), &options, &engine, NULL), KVG_OK);
+    turn(engine, 1, TOKENS, 8, (struct kvg_str){"a", 1});
+    turn(engine, 2, TOKENS + 8, 8, (struct kvg_str){"b", 1});
+    kvg_tree_stats(kvg_engine_tree(engine), &stats);
+    CHECK_EQ(stats.sessions, 1);
+    CHECK_EQ(stats.refused_sessions, 1);
+    struct kvg_engine_prompt prompt = {
+        .id = 3, .key = key_of(8), .session_id = {id, sizeof(id)}};
+    struct kvg_engine_match match;
+    struct kvg_error error;
+    kvg_row row;
+    CHECK_EQ(kvg_engine_begin(engine, &prompt, &match, &row, &error), KVG_EINVAL);
+    CHECK_STR(error.field, "prompt.session_id.bytes");
+    prompt.session_id = (struct kvg_str){"a", 1};
+    CHECK_EQ(kvg_engine_begin(engine, &prompt, &match, &row, &error), KVG_OK);
+    kvg_engine_free(engine); /* With a living request. */
+    mem_transport_free(transport);
+    mem_store_fini(&store);
+}
+
 TEST(completed_offloads_are_released_by_the_tick_of_decode)
 {
     struct mem_store store;
@@ -252,10 +346,12 @@ static bool life(const struct kvg_alloc *alloc, void *context)
     struct kvg_engine_tick out;
     struct kvg_engine_match match;
     struct kvg_error error;
+    options.tree.sessions = true;
     bool whole = kvg_engine_new(alloc, &options, &engine, NULL) == KVG_OK;
     for (kvg_request_id id = 1; id <= 6 && engine != NULL; id++) {
         size_t tokens = 6 + 2 * (size_t)id;
-        struct kvg_engine_prompt prompt = {.id = id, .key = key_of(tokens)};
+        struct kvg_engine_prompt prompt = {
+            .id = id, .key = key_of(tokens), .session_id = {"abc", (size_t)id % 3 + 1}};
         struct kvg_tree_key key = key_of(tokens);
         kvg_row row;
         uint64_t restored, more;
@@ -305,7 +401,9 @@ TEST(no_failed_allocation_loses_a_slot)
     }
 }
 
-TEST_MAIN(RUN(completed_offloads_are_released_by_the_tick_of_decode),
+TEST_MAIN(RUN(a_conversation_that_will_come_back_stays_when_others_go),
+    RUN(a_request_goes_on_without_a_session_when_there_is_no_room_for_one),
+    RUN(completed_offloads_are_released_by_the_tick_of_decode),
     RUN(a_request_aborted_at_any_stage_of_a_load_leaves_nothing),
     RUN(a_failed_load_cuts_the_request_back_to_what_it_had),
     RUN(pages_that_another_request_is_loading_are_said_to_be_on_their_way),

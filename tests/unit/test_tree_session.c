@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* Sessions: what a conversation's turn covers, how frontiers move, what goes first because of it. */
+/* Sessions: what a conversation's turn covers, how frontiers move, what goes first for it. */
 #include "test.h"
 #include "tree_kit.h"
 

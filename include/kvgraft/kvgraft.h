@@ -15,6 +15,7 @@
 #include <kvgraft/workers.h>
 #include <kvgraft/slots.h>
 #include <kvgraft/tree.h>
+#include <kvgraft/tree_storage.h>
 #include <kvgraft/tree_survey.h>
 #include <kvgraft/graft.h>
 #include <kvgraft/store.h>

@@ -114,10 +114,11 @@ struct kvg_event {
     struct kvg_str backend_id;
     struct kvg_str model_name;
     struct kvg_str lora_name;
-    struct kvg_str salt;                 /* additional_salt, cache_salt. */
-    struct kvg_str spec_kind;            /* kv_cache_spec_kind, as sent. */
-    struct kvg_str locality;             /* LOCAL, REMOTE, as sent. */
-    struct kvg_str source_kind;          /* As sent. */
+    struct kvg_str salt;        /* additional_salt, cache_salt. */
+    struct kvg_str session_id;  /* Of the conversation that stored it, as sent. */
+    struct kvg_str spec_kind;   /* kv_cache_spec_kind, as sent. */
+    struct kvg_str locality;    /* LOCAL, REMOTE, as sent. */
+    struct kvg_str source_kind; /* As sent. */
     struct kvg_event_array block_hashes; /* seq_hashes where block_hashes are absent. */
     struct kvg_event_array token_ids;    /* Integers, or pairs of them: `token_pairs`. */
 };

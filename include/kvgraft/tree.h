@@ -795,8 +795,7 @@ KVG_API size_t kvg_tree_events_take(struct kvg_tree *tree);
 KVG_API bool kvg_tree_event_get(
     const struct kvg_tree *tree, size_t index, struct kvg_tree_event *out);
 
-/* Appends an event to a message in an engine's dialect (event.h).  The session id has no field
- * there. */
+/* Appends an event to a message in an engine's dialect (event.h), all of it. */
 struct kvg_event_writer;
 KVG_API void kvg_tree_event_write(
     const struct kvg_tree_event *event, struct kvg_event_writer *writer);

@@ -84,6 +84,7 @@ static const struct field FIELDS[KVI_FIELD_COUNT] = {
     [KVI_FIELD_SEQ_HASHES] = {NAMED("seq_hashes"), TYPE_HASHES, true, 0, 0},
     [KVI_FIELD_CACHE_SALT] = {NAMED("cache_salt"), TYPE_STR, true, AT(salt), 0},
     [KVI_FIELD_EXTRA_KEYS] = {NAMED("extra_keys"), TYPE_SKIP, false, 0, 0},
+    [KVI_FIELD_SESSION_ID] = {NAMED("session_id"), TYPE_STR, false, AT(session_id), 0},
     [KVI_FIELD_PARENT_HASH] = {NAMED("parent_hash"), TYPE_HASH, true, AT(parent_hash),
         AT(has_parent_hash)},
     [KVI_FIELD_SOURCE_KIND] = {NAMED("source_kind"), TYPE_STR, false, AT(source_kind), 0},
@@ -142,6 +143,8 @@ static enum kvi_field candidate(const char *name, size_t bytes)
             return KVI_FIELD_SEQ_HASHES;
         case 't':
             return KVI_FIELD_EXTRA_KEYS;
+        case 's':
+            return KVI_FIELD_SESSION_ID;
         default: /* A c. */
             return name[0] == 'b' ? KVI_FIELD_BACKEND_ID : KVI_FIELD_CACHE_SALT;
         }

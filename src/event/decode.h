@@ -32,6 +32,7 @@
     X(FIELD_SEQ_HASHES, "seq_hashes")                 \
     X(FIELD_CACHE_SALT, "cache_salt")                 \
     X(FIELD_EXTRA_KEYS, "extra_keys")                 \
+    X(FIELD_SESSION_ID, "session_id")                 \
     X(FIELD_PARENT_HASH, "parent_hash")               \
     X(FIELD_SOURCE_KIND, "source_kind")               \
     X(FIELD_BLOCK_HASHES, "block_hashes")             \

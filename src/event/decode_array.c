@@ -59,6 +59,7 @@ static bool read_metadata(struct kvi_decoder *decoder)
             return false;
         switch (field) {
         case KVI_FIELD_CACHE_SALT:
+        case KVI_FIELD_SESSION_ID:
         case KVI_FIELD_LORA_NAME:
         case KVI_FIELD_LORA_ID:
         case KVI_FIELD_GROUP_INDEX:

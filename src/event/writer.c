@@ -317,10 +317,11 @@ static bool has_own_rank(
 static uint32_t optional_fields(
     const struct kvg_event_writer *writer, const struct kvg_event *event)
 {
-    uint32_t stored =
-        event->kind == KVG_EVENT_STORED
-            ? (event->lora_name.data != NULL) + (uint32_t)(event->salt.data != NULL)
-            : 0;
+    uint32_t stored = event->kind == KVG_EVENT_STORED
+                          ? (event->lora_name.data != NULL) +
+                                (uint32_t)(event->salt.data != NULL) +
+                                (event->session_id.data != NULL)
+                          : 0;
 
     return stored + (has_own_rank(writer, event) ? 1u : 0u) +
            (event->has_group_index ? 1u : 0u) + (event->spec_kind.data != NULL) +
@@ -376,6 +377,7 @@ static void put_engine_map(
     if (stored) {
         put_optional_str(buffer, "lora_name", event->lora_name);
         put_optional_str(buffer, "cache_salt", event->salt);
+        put_optional_str(buffer, "session_id", event->session_id);
     }
     if (has_own_rank(writer, event)) {
         put_key(buffer, "dp_rank");
@@ -436,14 +438,16 @@ static void put_engine_array(
     uint32_t tail = count_tail(event);
     uint32_t names = stored && (tail != 0 || event->lora_name.data != NULL) ? 1 : 0;
     uint32_t extra = stored && tail != 0 ? 1 : 0;
-    uint32_t salt = stored && event->salt.data != NULL ? 1 : 0;
+    uint32_t metadata =
+        stored ? (event->salt.data != NULL) + (uint32_t)(event->session_id.data != NULL)
+               : 0;
     uint32_t fixed = stored ? 7 : event->kind == KVG_EVENT_REMOVED ? 3 : 2;
 
     if (!tail_is_clear(event)) {
         fail(buffer, KVG_EINVAL);
         return;
     }
-    kvi_mp_put_array(buffer, fixed + names + extra + tail + salt);
+    kvi_mp_put_array(buffer, fixed + names + extra + tail + (metadata != 0 ? 1u : 0u));
     put_key(buffer, engine_word(event->kind));
     if (event->kind != KVG_EVENT_CLEARED)
         put_hashes(buffer, source, true);
@@ -459,10 +463,10 @@ static void put_engine_array(
     if (extra != 0)
         kvi_mp_put_nil(buffer);
     put_tail(buffer, event, tail);
-    if (salt != 0) {
-        kvi_mp_put_map(buffer, 1);
-        put_key(buffer, "cache_salt");
-        kvi_mp_put_str(buffer, event->salt);
+    if (metadata != 0) {
+        kvi_mp_put_map(buffer, metadata);
+        put_optional_str(buffer, "cache_salt", event->salt);
+        put_optional_str(buffer, "session_id", event->session_id);
     }
 }
 

@@ -38,6 +38,7 @@ void kvg_tree_event_write(
         out.parent_hash = (uint64_t)event->parent;
         out.token_pairs = event->words_per_unit == 2;
         out.salt = event->cache_salt;
+        out.session_id = event->session_id;
         break;
     case KVG_TREE_REMOVED:
         out.kind = KVG_EVENT_REMOVED;

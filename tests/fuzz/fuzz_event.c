@@ -44,7 +44,7 @@ static void check_event(const struct kvg_event *event, struct kvg_str payload,
     const struct kvg_str strings[] = {event->medium_name, event->object_key,
         event->group_id, event->tenant_id, event->backend_id, event->model_name,
         event->lora_name, event->salt, event->spec_kind, event->locality,
-        event->source_kind};
+        event->source_kind, event->session_id};
     size_t i;
 
     for (i = 0; i < sizeof(strings) / sizeof(strings[0]); i++)

@@ -39,6 +39,7 @@ bool event_equal(const struct kvg_event *a, const struct kvg_event *b)
            same_str(a->backend_id, b->backend_id) &&
            same_str(a->model_name, b->model_name) &&
            same_str(a->lora_name, b->lora_name) && same_str(a->salt, b->salt) &&
+           same_str(a->session_id, b->session_id) &&
            same_str(a->spec_kind, b->spec_kind) && same_str(a->locality, b->locality) &&
            same_str(a->source_kind, b->source_kind) &&
            same_array(a->block_hashes, b->block_hashes) &&

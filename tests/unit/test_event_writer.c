@@ -240,6 +240,8 @@ static void make_engine(struct kvi_rng *rng, bool array, struct random_event *ou
         event->lora_name = random_text(rng, false);
     if (coin(rng))
         event->salt = random_text(rng, false);
+    if (coin(rng))
+        event->session_id = random_text(rng, false);
 }
 
 static void make_event(
@@ -332,6 +334,7 @@ static void check_event(struct kvg_event *read, const struct random_event *sent)
     check_text_same(read->model_name, event->model_name);
     check_text_same(read->lora_name, event->lora_name);
     check_text_same(read->salt, event->salt);
+    check_text_same(read->session_id, event->session_id);
     check_text_same(read->spec_kind, event->spec_kind);
     check_text_same(read->locality, event->locality);
     check_text_same(read->source_kind, event->source_kind);

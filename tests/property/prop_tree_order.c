@@ -23,6 +23,7 @@ struct order {
     struct kvg_tree *tree;
     struct kvg_actions actions;
     enum kvg_policy policy;
+    bool sessions;
     struct kvi_rng rng;
     kvg_node_id *nodes;
     uint32_t count;
@@ -73,8 +74,29 @@ static void insert(struct order *order)
     order->nodes[order->count++] = done.last_node;
 }
 
+/* A turn of one of 16 conversations ends somewhere, or one ends. */
+static void talk(struct order *order)
+{
+    char letter = (char)('a' + kvi_rng_below(&order->rng, 16));
+    struct kvg_str id = {&letter, 1};
+    kvg_node_id node = order->nodes[kvi_rng_below(&order->rng, order->count)];
+    uint64_t number;
+    bool held;
+
+    must(kvg_tree_session_ensure(order->tree, id, &number, NULL));
+    kvg_err err = kvg_tree_session_touch(order->tree, id, number, node, &held, NULL);
+    if (err == KVG_ELIMIT || kvi_rng_below(&order->rng, 40) == 0)
+        must(kvg_tree_session_close(order->tree, id, &number, NULL));
+    else
+        must(err);
+}
+
 static void touch(struct order *order)
 {
+    if (order->sessions && kvi_rng_below(&order->rng, 3) == 0) {
+        talk(order);
+        return;
+    }
     uint32_t name = order->names[kvi_rng_below(&order->rng, order->count)];
     struct kvg_tree_key key = {.tokens = &name, .token_count = 1};
     struct kvg_span span = {0, KVG_BUFFER_POOL, 1};
@@ -138,6 +160,7 @@ static uint64_t rank_of(enum kvg_policy policy, const struct kvg_tree_node *node
 static uint32_t expected(const struct order *order)
 {
     uint32_t best = order->count;
+    uint32_t best_turns = 0;
     uint64_t best_rank = 0;
     uint64_t best_access = 0;
 
@@ -146,10 +169,14 @@ static uint32_t expected(const struct order *order)
         must(kvg_tree_node_get(order->tree, order->nodes[i], &node));
         if (!node.device_leaf)
             continue;
+        uint32_t turns = node.session_count[KVG_COMPONENT_FULL];
         uint64_t rank = rank_of(order->policy, &node);
-        if (best == order->count || rank < best_rank ||
-            (rank == best_rank && node.last_access < best_access)) {
+        if (best == order->count || turns < best_turns ||
+            (turns == best_turns &&
+                (rank < best_rank ||
+                    (rank == best_rank && node.last_access < best_access)))) {
             best = i;
+            best_turns = turns;
             best_rank = rank;
             best_access = node.last_access;
         }
@@ -211,9 +238,10 @@ static void stir(struct order *order, const uint32_t counts[5])
     }
 }
 
-static void run_policy(enum kvg_policy policy)
+static void run_policy(enum kvg_policy policy, bool sessions)
 {
-    struct order order = {.policy = policy, .rng = {seed + (uint64_t)policy}};
+    struct order order = {
+        .policy = policy, .sessions = sessions, .rng = {seed + (uint64_t)policy}};
     struct kvg_tree_options options;
     struct fault_alloc fault;
     uint32_t n = node_max;
@@ -221,6 +249,7 @@ static void run_policy(enum kvg_policy policy)
     fault_alloc_init(&fault);
     kvg_tree_options_init(&options);
     options.policy = policy;
+    options.sessions = sessions;
     options.seed = seed;
     must(kvg_tree_new(&fault.alloc, &options, &order.tree, NULL));
     kvg_actions_init(&order.actions, &fault.alloc);
@@ -252,13 +281,20 @@ static void run_policy(enum kvg_policy policy)
 TEST(each_eviction_takes_the_leaf_that_a_scan_finds)
 {
     for (int policy = 0; policy < KVG_POLICY_COUNT; policy++)
-        run_policy((enum kvg_policy)policy);
+        run_policy((enum kvg_policy)policy, false);
+}
+
+TEST(with_conversations_it_takes_what_fewest_come_back_for)
+{
+    for (int policy = 0; policy < KVG_POLICY_COUNT; policy++)
+        run_policy((enum kvg_policy)policy, true);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        RUN(each_eviction_takes_the_leaf_that_a_scan_finds)};
+        RUN(each_eviction_takes_the_leaf_that_a_scan_finds),
+        RUN(with_conversations_it_takes_what_fewest_come_back_for)};
 
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : kvt_seed(seed);
     if (argc > 2)

@@ -14,6 +14,7 @@ void lk_fix_init(struct fix *fix, struct setup setup, struct mem_store *store)
     options.page_size = setup.page_size == 0 ? 1 : setup.page_size;
     options.components = setup.swa ? FULL | SWA : FULL;
     options.window = setup.window;
+    options.sessions = setup.sessions;
     options.eagle = setup.eagle;
     options.swa_request_ring = setup.ring;
     CHECK_EQ(kvg_tree_new(alloc, &options, &fix->tree, NULL), KVG_OK);

@@ -28,7 +28,7 @@ struct fix {
 
 struct setup {
     uint32_t page_size, window;
-    bool swa, ring, eagle;
+    bool swa, ring, eagle, sessions;
     uint64_t hits;
     bool sparse;
     uint64_t interval;

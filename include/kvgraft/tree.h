@@ -375,7 +375,8 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_tree_lock(struct kvg_tree *tree, kvg_node_id 
     uint32_t skip, struct kvg_lock_receipt *out, struct kvg_error *error);
 
 /* Ends it.  `skip_swa`: the window was released before, by kvg_tree_unlock_swa().  KVG_ESTATE, and
- * nothing changes, for a receipt of another node or a count that is already zero. */
+ * nothing changes, for a receipt of another node, a boundary that is not above it, or a count that
+ * is already zero. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_tree_unlock(struct kvg_tree *tree, kvg_node_id node,
     const struct kvg_lock_receipt *receipt, bool skip_swa, struct kvg_error *error);
 

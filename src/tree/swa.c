@@ -311,6 +311,7 @@ static kvg_err check_release(const struct kvi_node *node, uint32_t slot,
         return KVG_OK;
     if ((known & KVG_COMPONENT_BIT(KVG_COMPONENT_SWA)) == 0)
         return no_boundary(error);
+    const kvg_node_id anchor = node->id;
     for (; !kvi_is_root(node); node = node->parent) {
         const struct kvi_part *part = kvi_part(node, slot);
         if (part->lock[tier] == 0)
@@ -318,7 +319,10 @@ static kvg_err check_release(const struct kvi_node *node, uint32_t slot,
         if (boundary != 0 && part->uuid[tier] == boundary)
             return KVG_OK;
     }
-    return KVG_OK;
+    /* A stamp outlives its lock, and its node every lock below it. */
+    return boundary == 0 ? KVG_OK
+                         : kvi_fail_node(error, KVG_ESTATE, "receipt",
+                               "SWA segment boundary is not above node ", anchor, "");
 }
 
 static void release_segment(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,

@@ -98,21 +98,27 @@ static void uncover(struct kvg_tree *tree, struct kvi_node *node, uint32_t slot,
 }
 
 /* Moves a coverage from the end of `from` (NULL: there is none) to that of `to` (NULL: it ends).
- * One of them is above the other. */
+ * One of them is above the other.  Downwards what is covered anew is counted first, upwards what
+ * was covered is released first; recency lists show the difference. */
 static uint64_t move_coverage(struct kvg_tree *tree, uint32_t slot, struct kvi_node *from,
     uint64_t covered, struct kvi_node *to)
 {
     uint64_t reach = tree->components[slot]->session_reach(tree);
+    bool down = from == NULL || (to != NULL && to->depth > from->depth);
+    uint64_t now = reach;
 
     if (reach == UINT64_MAX) {
-        if (from == NULL || (to != NULL && to->depth > from->depth))
+        if (down)
             cover(tree, to, slot, from, reach);
         else
             uncover(tree, from, slot, to, reach);
         return reach;
     }
-    uint64_t now = to == NULL ? 0 : cover(tree, to, slot, NULL, reach);
-    if (from != NULL)
+    if (!down)
+        uncover(tree, from, slot, NULL, covered);
+    if (to != NULL)
+        now = cover(tree, to, slot, NULL, reach);
+    if (down && from != NULL)
         uncover(tree, from, slot, NULL, covered);
     return now;
 }

@@ -199,7 +199,7 @@ static bool session_scenario(const struct kvg_alloc *alloc, void *context)
     struct oom *oom = context;
     struct kvg_tree_options options;
     uint64_t released;
-    char id[8];
+    char id[16];
 
     oom->met = false;
     oom->tree = NULL;

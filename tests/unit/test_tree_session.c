@@ -269,6 +269,23 @@ TEST(recency_lists_keep_covered_nodes_before_the_others)
     kit_free(kit);
 }
 
+TEST(a_window_that_falls_back_becomes_recent)
+{
+    struct kit *kit = new_kit(FULL | SWA, 1, KVG_POLICY_LRU);
+
+    kit_insert_run(kit, LIST(1), 10);
+    kit_insert_run(kit, LIST(1, 2), 20);
+    kit_insert_run(kit, LIST(1, 2, 3), 30);
+    kit_insert_run(kit, LIST(9), 40);
+    touch(kit, "a", 4);
+    touch(kit, "b", 5);
+    CHECK_STR(kit_list_text(kit, KVG_COMPONENT_SWA, KVG_TIER_DEVICE), "#5 #3 #4 #2");
+    touch(kit, "c", 5); /* So that the other leaf goes first. */
+    kit_evict(kit, 1, 0, 0);
+    CHECK_STR(kit_list_text(kit, KVG_COMPONENT_SWA, KVG_TIER_DEVICE), "#2 #3 #5");
+    kit_free(kit);
+}
+
 TEST(a_window_that_nobody_covers_does_not_take_a_covered_leaf_with_it)
 {
     struct kit *kit = new_kit(FULL | SWA, 4, KVG_POLICY_LRU);
@@ -494,6 +511,7 @@ TEST_MAIN(RUN(an_opening_has_a_number_of_its_own_and_a_request_of_another_holds_
     RUN(a_deleted_frontier_falls_back_to_the_node_above_that_can_be_used),
     RUN(a_frontier_does_not_fall_onto_another_of_its_session),
     RUN(recency_lists_keep_covered_nodes_before_the_others),
+    RUN(a_window_that_falls_back_becomes_recent),
     RUN(a_window_that_nobody_covers_does_not_take_a_covered_leaf_with_it),
     RUN(a_state_that_nobody_covers_goes_alone_from_a_covered_leaf), RUN(on_host_too),
     RUN(a_walk_keeps_its_place_when_the_node_there_goes),

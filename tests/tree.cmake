@@ -11,6 +11,7 @@ kvgraft_test(test_tree_rotation SOURCES unit/test_tree_rotation.c support/tree_k
 kvgraft_test(test_tree_storage SOURCES unit/test_tree_storage.c support/tree_kit.c)
 kvgraft_test(test_tree_wire SOURCES unit/test_tree_wire.c support/tree_kit.c)
 kvgraft_test(test_tree_walks SOURCES unit/test_tree_walks.c support/tree_kit.c)
+kvgraft_test(test_tree_tiers SOURCES unit/test_tree_tiers.c support/tree_kit.c)
 kvgraft_test(test_tree_host SOURCES unit/test_tree_host.c support/tree_kit.c)
 kvgraft_test(test_tree_events SOURCES unit/test_tree_events.c support/tree_kit.c)
 kvgraft_test(soak_tree SOURCES property/soak_tree.c LABELS full ARGS 100000)

@@ -192,7 +192,7 @@ TEST(prefix_keys_are_those_of_the_ancestors_from_the_top)
 static const char *order_text(struct kit *kit, struct kit_list numbers)
 {
     static char text[256];
-    kvg_node_id nodes[32];
+    kvg_node_id nodes[32] = {0};
     uint32_t order[32];
     size_t bytes = 0;
 

@@ -45,6 +45,11 @@ static const char *check_frontiers(
         if (frontier->node == 0 || frontier->node >= tree->fresh_node ||
             kvi_node_at(tree, frontier->node)->id == 0)
             return "a frontier is at a node that is gone";
+        for (uint32_t g = session->first[slot]; g != f;
+             g = kvi_frontier_at(tree, g)->next) {
+            if (kvi_frontier_at(tree, g)->node == frontier->node)
+                return "a session has two frontiers at one node";
+        }
         previous = f;
     }
     if (previous != session->last[slot] || count != session->count[slot])
@@ -95,12 +100,6 @@ static const char *check_node_list(
             frontier->node != kvi_ref_of(node) || frontier->node_previous != previous ||
             ++*seen > tree->sessions.frontier_used)
             return "a node's frontiers are out of joint";
-        for (uint32_t other = frontier->node_next; other != KVI_NOBODY;
-             other = kvi_frontier_at(tree, other)->node_next) {
-            if (kvi_frontier_at(tree, other)->session == frontier->session &&
-                kvi_frontier_at(tree, other)->slot == frontier->slot)
-                return "a session has two frontiers at one node";
-        }
         previous = f;
     }
     return NULL;

@@ -120,6 +120,42 @@ static void close_session(struct world *world)
     memset(session, 0, sizeof(*session));
 }
 
+/* ---- Host ---------------------------------------------------------------------------------- */
+
+/* False if nothing was written. */
+static bool back_up_node(struct world *world, kvg_node_id node)
+{
+    struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
+    struct kvg_span spans[KVG_COMPONENT_MAX];
+    struct kvg_tree *tree = world->kit->tree;
+    size_t count;
+
+    if (kvg_tree_write_build(tree, node, transfers, &count, NULL) != KVG_OK || count == 0)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t units = 0;
+        for (size_t j = 0; j < transfers[i].span_count; j++)
+            units += transfers[i].spans[j].length;
+        spans[i] = (struct kvg_span){world->kit->next_host, KVG_BUFFER_POOL, units};
+        world->kit->next_host += units;
+        transfers[i].spans = &spans[i];
+        transfers[i].span_count = 1;
+    }
+    if (kvg_tree_write_commit(tree, transfers, count, NULL) != KVG_OK)
+        return false;
+    CHECK_EQ(kvg_tree_write_mark(tree, &node, 1, node, NULL), KVG_OK);
+    CHECK_EQ(kvg_tree_write_finish(tree, &node, 1, node, NULL), KVG_OK);
+    return true;
+}
+
+static void back_up(struct world *world)
+{
+    kvg_node_id node = random_node(world);
+
+    if (node != kvg_tree_root(world->kit->tree))
+        (void)back_up_node(world, node);
+}
+
 /* ---- Eviction ------------------------------------------------------------------------------ */
 
 /* What the policy compares, then the last access. */
@@ -168,13 +204,21 @@ static kvg_node_id least_leaf(struct world *world, enum kvg_tier tier)
     return best.id;
 }
 
+/* Under write-back it is written first, and stays on host. */
 static void evict_leaf(struct world *world, kvg_node_id node)
 {
+    struct kvg_tree *tree = world->kit->tree;
+    struct kvg_error *error = &world->kit->error;
     struct kvg_tree_evicted out;
+    kvg_err err = kvg_tree_evict_leaf(
+        tree, node, world->write_back, &world->kit->actions, &out, error);
 
-    if (kvg_tree_evict_leaf(world->kit->tree, node, false, &world->kit->actions, &out,
-            &world->kit->error) != KVG_OK)
-        FAIL(world, "%s\n", world->kit->error.message);
+    if (err == KVG_OK && out.backup_wanted) {
+        CHECK(back_up_node(world, node));
+        err = kvg_tree_demote(tree, node, &world->kit->actions, &out, error);
+    }
+    if (err != KVG_OK)
+        FAIL(world, "%s\n", error->message);
     kit_do_actions(world->kit);
     model_fall_back(world);
 }
@@ -291,6 +335,14 @@ static void evict_listed(struct world *world, uint32_t component)
             KVG_OK);
         kit_do_actions(world->kit);
         bool whole = node.device_leaf && may_go_whole(&node, component);
+        if (out.backup_node != KVG_NODE_NONE) { /* Of the part that goes next. */
+            CHECK_EQ(out.backup_node, node.id);
+            (void)back_up_node(world, node.id);
+            CHECK_EQ(kvg_tree_evict_finish_state(world->kit->tree, component, node.id,
+                         &world->kit->actions, &out, NULL),
+                KVG_OK);
+            kit_do_actions(world->kit);
+        }
         if (out.node != (whole ? node.id : KVG_NODE_NONE) ||
             out.progress != (node.id != KVG_NODE_NONE))
             FAIL(world, "the %s walk took #%" PRIu64 ", not %s#%" PRIu64 "\n",
@@ -307,34 +359,6 @@ static void evict_listed(struct world *world, uint32_t component)
             break;
     }
     CHECK_EQ(kvg_tree_evict_end(world->kit->tree, component, NULL), KVG_OK);
-}
-
-/* ---- Host ---------------------------------------------------------------------------------- */
-
-static void back_up(struct world *world)
-{
-    struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
-    struct kvg_span spans[KVG_COMPONENT_MAX];
-    struct kvg_tree *tree = world->kit->tree;
-    kvg_node_id node = random_node(world);
-    size_t count;
-
-    if (node == kvg_tree_root(tree) ||
-        kvg_tree_write_build(tree, node, transfers, &count, NULL) != KVG_OK)
-        return;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t units = 0;
-        for (size_t j = 0; j < transfers[i].span_count; j++)
-            units += transfers[i].spans[j].length;
-        spans[i] = (struct kvg_span){world->kit->next_host, KVG_BUFFER_POOL, units};
-        world->kit->next_host += units;
-        transfers[i].spans = &spans[i];
-        transfers[i].span_count = 1;
-    }
-    if (count != 0 && kvg_tree_write_commit(tree, transfers, count, NULL) == KVG_OK) {
-        CHECK_EQ(kvg_tree_write_mark(tree, &node, 1, node, NULL), KVG_OK);
-        CHECK_EQ(kvg_tree_write_finish(tree, &node, 1, node, NULL), KVG_OK);
-    }
 }
 
 static void evict_host(struct world *world, uint32_t component)
@@ -422,6 +446,8 @@ static void run(struct world *world, uint32_t steps)
     kvg_tree_settings(world->kit->tree)->swa_host_pool =
         world->host && (world->components & SWA) != 0;
     kvg_tree_settings(world->kit->tree)->write_through_hits = UINT64_MAX;
+    kvg_tree_settings(world->kit->tree)->write_back = world->write_back;
+    kvg_tree_settings(world->kit->tree)->keep_host_duplicates = true;
     world->kit->next_host = 1;
     world->next_slot = 1;
     for (world->step = 0; world->step < steps; world->step++) {
@@ -455,6 +481,7 @@ TEST(conversations_cover_what_a_plain_model_says_and_it_goes_last)
         world.page = 1 + (uint32_t)(world.seed / 2 % 2);
         world.window = 1 + model_below(&world, 6);
         world.host = model_below(&world, 2) != 0;
+        world.write_back = world.host && model_below(&world, 2) != 0;
         run(&world, steps_per_run);
     }
 }

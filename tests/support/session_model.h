@@ -43,7 +43,7 @@ struct world {
     uint64_t seed;
     uint32_t components, window, page, step;
     enum kvg_policy policy;
-    bool host;
+    bool host, write_back;
     struct session sessions[SESSIONS];
     struct kvg_lock_receipt locks[LOCKS];
     kvg_node_id locked[LOCKS];

@@ -232,6 +232,28 @@ TEST(a_deleted_frontier_falls_back_to_the_node_above_that_can_be_used)
     kit_free(kit);
 }
 
+TEST(a_frontier_at_pages_that_never_came_falls_back)
+{
+    struct kit *kit = new_kit(FULL | SWA, 4, KVG_POLICY_LRU);
+
+    kit_insert_run(kit, LIST(1, 2), 10);
+    kit_insert_run(kit, LIST(1, 2, 3), 20);
+    CHECK_EQ(kvg_tree_load_mark(
+                 kit->tree, kit_node(kit, 3), FULL | SWA, kit_node(kit, 3), &kit->error),
+        KVG_OK);
+    touch(kit, "a", 3);
+    CHECK_EQ(
+        kvg_tree_load_withdraw(kit->tree, kit_node(kit, 3), &kit->actions, &kit->error),
+        KVG_OK);
+    kit_do_actions(kit);
+    kit_check(kit);
+    CHECK_EQ(covered(kit, 2, KVG_COMPONENT_FULL), 1);
+    CHECK(kit_get(kit, 2).frontier);
+    /* The window was never usable: it has no frontier. */
+    CHECK_EQ(close_session(kit, "a"), 1);
+    kit_free(kit);
+}
+
 TEST(a_frontier_does_not_fall_onto_another_of_its_session)
 {
     struct kit *kit = new_kit(FULL, 0, KVG_POLICY_LRU);
@@ -509,6 +531,7 @@ TEST_MAIN(RUN(an_opening_has_a_number_of_its_own_and_a_request_of_another_holds_
     RUN(what_no_session_covers_goes_first_under_every_policy),
     RUN(the_end_of_a_session_brings_its_leaf_forward),
     RUN(a_deleted_frontier_falls_back_to_the_node_above_that_can_be_used),
+    RUN(a_frontier_at_pages_that_never_came_falls_back),
     RUN(a_frontier_does_not_fall_onto_another_of_its_session),
     RUN(recency_lists_keep_covered_nodes_before_the_others),
     RUN(a_window_that_falls_back_becomes_recent),

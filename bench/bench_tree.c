@@ -40,6 +40,7 @@ struct work {
     kvg_node_id *nodes;
     uint64_t next_slot;
     struct kvi_rng rng;
+    bool sessions;
 };
 
 static void group_tokens(uint32_t group, uint32_t *tokens)
@@ -135,6 +136,7 @@ static void fill(struct work *work, uint32_t leaf_count)
     kvg_tree_options_init(&options);
     options.page_size = PAGE;
     options.seed = 1;
+    options.sessions = work->sessions;
     work->leaf_count = leaf_count;
     must(kvg_tree_new(kvg_alloc_default(), &options, &work->tree, NULL), "tree");
     kvg_actions_init(&work->actions, kvg_alloc_default());
@@ -473,27 +475,93 @@ static void rows(struct kvb_table *table, struct work *work)
     evict_row(table, work, "eight at a time, after random use of all");
 }
 
+/* A turn of a conversation of its own ends at each prompt drawn. */
+static void turn_all(void *context)
+{
+    struct work *work = context;
+
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        struct kvg_str id = {(const char *)&i, sizeof(i)};
+        uint64_t generation;
+        bool held;
+        must(kvg_tree_session_ensure(work->tree, id, &generation, NULL), "open");
+        must(kvg_tree_session_touch(
+                 work->tree, id, generation, work->nodes[i], &held, NULL),
+            "turn");
+    }
+}
+
+static void close_all(void *context)
+{
+    struct work *work = context;
+
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        struct kvg_str id = {(const char *)&i, sizeof(i)};
+        uint64_t released;
+        must(kvg_tree_session_close(work->tree, id, &released, NULL), "close");
+    }
+}
+
+/* The same tree with sessions: what a conversation costs, and evictions among many. */
+static void session_rows(struct kvb_table *table, struct work *work)
+{
+    double turn = 0;
+    double end = 0;
+
+    for (unsigned i = 0; i < (table->quick ? 3u : 15u); i++) {
+        double took = kvb_best_ns(1, turn_all, work) / DRAWS;
+        if (i == 0 || took < turn)
+            turn = took;
+        took = kvb_best_ns(1, close_all, work) / DRAWS;
+        if (i == 0 || took < end)
+            end = took;
+    }
+    double floor = kvb_best_ns(3, chase_all, work) / DRAWS;
+    kvb_row(table, &(struct kvb_row){.what = name("first turn of a session", work),
+                       .figure = turn,
+                       .unit = "ns",
+                       .floor = floor,
+                       .floor_is = "a walk by parent pointers, load after load"});
+    kvb_row(table, &(struct kvb_row){.what = name("end of a session", work),
+                       .figure = end,
+                       .unit = "ns",
+                       .floor = floor,
+                       .floor_is = "a walk by parent pointers, load after load"});
+    turn_all(work);
+    evict_row(table, work, "with sessions, eight at a time, in the order of insertion");
+}
+
+static void measure_tree(struct kvb_table *table, uint32_t leaf_count, bool sessions)
+{
+    struct work work = {.rng = {1}, .sessions = sessions};
+
+    work.prompts = must_have((size_t)DRAWS * UNITS * sizeof(uint32_t));
+    work.leaves = must_have(DRAWS * sizeof(*work.leaves));
+    work.nodes = must_have(DRAWS * sizeof(*work.nodes));
+    fill(&work, leaf_count);
+    if (sessions)
+        session_rows(table, &work);
+    else
+        rows(table, &work);
+    kvg_actions_fini(&work.actions);
+    kvg_tree_free(work.tree);
+    free(work.prompts);
+    free(work.leaves);
+    free(work.flat_groups);
+    free(work.flat_topics);
+    free(work.flat_leaves);
+    free(work.nodes);
+}
+
 static void run(struct kvb_table *table)
 {
     static const uint32_t sizes[] = {1000, 41000, 1000000};
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        struct work work = {.rng = {1}};
         if (table->quick && sizes[i] > 100000)
             continue;
-        work.prompts = must_have((size_t)DRAWS * UNITS * sizeof(uint32_t));
-        work.leaves = must_have(DRAWS * sizeof(*work.leaves));
-        work.nodes = must_have(DRAWS * sizeof(*work.nodes));
-        fill(&work, sizes[i]);
-        rows(table, &work);
-        kvg_actions_fini(&work.actions);
-        kvg_tree_free(work.tree);
-        free(work.prompts);
-        free(work.leaves);
-        free(work.flat_groups);
-        free(work.flat_topics);
-        free(work.flat_leaves);
-        free(work.nodes);
+        measure_tree(table, sizes[i], false);
+        measure_tree(table, sizes[i], true);
     }
 }
 

@@ -27,7 +27,7 @@ uint32_t kvi_session_find(const struct kvg_tree *tree, struct kvg_str id)
 {
     const struct kvi_sessions *sessions = &tree->sessions;
 
-    if (sessions->capacity == 0 || id.data == NULL)
+    if (sessions->capacity == 0 || id.data == NULL || id.bytes > KVG_TREE_SESSION_ID_MAX)
         return KVI_NOBODY;
     uint64_t hash = hash_id(tree, id);
     for (uint32_t i = *bucket_of(sessions, hash); i != KVI_NOBODY;

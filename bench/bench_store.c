@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* bench_store.c -- what `file:DIR` costs on top of the file system, and `memory:` on top of memcpy.
+/* bench_store.c -- what `file:DIR` costs on top of the file system.
  *
  * The floor of a put is pwrite of the same bytes to a file that is as sparse, with as many
  * fdatasync; that of a get is pread of the same bytes.  Both verify and index nothing.
@@ -14,8 +14,6 @@
 #include <kvgraft/store.h>
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -161,28 +159,13 @@ static void store_get(void *context)
     }
 }
 
-static void copy(void *context)
-{
-    struct work *work = context;
-    size_t i;
-
-    for (i = 0; i < work->count; i++) {
-        memcpy(work->out, work->data, work->bytes);
-        kvb_keep(work->out);
-    }
-}
-
-static struct kvg_store *open_store(const char *scheme, const char *sync)
+static struct kvg_store *open_store(const char *sync)
 {
     char url[256];
     struct kvg_store *store;
     struct kvg_error error = {0};
 
-    if (strcmp(scheme, "memory") == 0)
-        snprintf(url, sizeof(url), "memory:?bytes=4GiB");
-    else
-        snprintf(
-            url, sizeof(url), "file:%s/store?bytes=64GiB&floor=0&sync=%s", DIR, sync);
+    snprintf(url, sizeof(url), "file:%s/store?bytes=64GiB&floor=0&sync=%s", DIR, sync);
     if (kvg_store_open(url, NULL, &store, &error) != KVG_OK) {
         fprintf(stderr, "%s: %s\n", url, error.message);
         exit(1);
@@ -234,7 +217,7 @@ static void write_both(struct work *work, const char *url_tail, unsigned repeats
             remove_store();
         }
         work->fd = open_raw();
-        work->store = open_store("file", url_tail);
+        work->store = open_store(url_tail);
         floor = kvb_best_ns(1, raw_write, work);
         figure = kvb_best_ns(1, store_put, work);
         *floor_ns = i == 0 || floor < *floor_ns ? floor : *floor_ns;
@@ -385,7 +368,7 @@ static void measure_io(struct kvb_table *table, struct work *work, size_t size)
     work->each = false;
     work->fd = open_raw();
     raw_write(work);
-    work->store = open_store("file", "none");
+    work->store = open_store("none");
     store_put(work);
     work->apart = true;
     floor = read_cold(work, repeats, raw_read);
@@ -395,7 +378,7 @@ static void measure_io(struct kvb_table *table, struct work *work, size_t size)
 
         kvg_store_close(work->store);
         snprintf(tail, sizeof(tail), "none&io=%s", MODES[i]);
-        work->store = open_store("file", tail);
+        work->store = open_store(tail);
         snprintf(what, sizeof(what), "file: get, %s parts, 16 a call, cold, io=%s",
             SIZE_NAMES[size], MODES[i]);
         kvb_row(table, &(struct kvb_row){.what = what,
@@ -488,7 +471,7 @@ static void reopen(void *context)
 {
     struct asking *asking = context;
 
-    asking->store = open_store("file", "none");
+    asking->store = open_store("none");
 }
 
 static void measure_index(struct kvb_table *table)
@@ -501,7 +484,7 @@ static void measure_index(struct kvb_table *table)
     size_t i;
 
     make_keys(count);
-    asking.store = open_store("file", "none");
+    asking.store = open_store("none");
     put_many(asking.store, count);
     kvg_store_close(asking.store);
     floor = kvb_best_ns(2, read_journal, NULL);
@@ -528,164 +511,6 @@ static void measure_index(struct kvb_table *table)
     remove_store();
 }
 
-static void copy_apart(void *context)
-{
-    struct work *work = context;
-    size_t i;
-
-    for (i = 0; i < work->count; i++)
-        memcpy(work->out + i * work->bytes, work->data, work->bytes);
-    kvb_keep(work->out);
-}
-
-static void clear_and_put(void *context)
-{
-    struct work *work = context;
-
-    if (kvg_store_clear(work->store, NULL) != KVG_OK)
-        exit(1);
-    store_put(work);
-}
-
-static void measure_memory(struct kvb_table *table, struct work *work)
-{
-    double floor = 0;
-    double figure = 0;
-
-    work->bytes = 1 << 20;
-    work->count = 64;
-    work->batch = 16;
-    work->store = open_store("memory", "");
-    floor = rate(work, kvb_best_ns(5, copy_apart, work));
-    figure = rate(work, kvb_best_ns(5, clear_and_put, work));
-    kvb_row(table, &(struct kvb_row){.what = "memory: put, 1 MiB parts",
-                       .figure = figure,
-                       .unit = "B/s",
-                       .floor = floor,
-                       .floor_is = "memcpy to as many places",
-                       .more_is_better = true});
-    work->batch = 1;
-    floor = rate(work, kvb_best_ns(5, copy, work));
-    figure = rate(work, kvb_best_ns(5, store_get, work));
-    kvb_row(table, &(struct kvb_row){.what = "memory: get, 1 MiB parts",
-                       .figure = figure,
-                       .unit = "B/s",
-                       .floor = floor,
-                       .floor_is = "memcpy, always of the same megabyte",
-                       .more_is_better = true});
-    kvg_store_close(work->store);
-}
-
-/* ---- memory: in threads -------------------------------------------------------------------- */
-
-#define THREADS_MAX 8
-#define THREAD_PARTS 1024u
-#define THREAD_CALLS 2000u
-
-struct crowd {
-    struct kvg_store *store;
-    unsigned threads;
-    bool copies_only;
-    unsigned put_every; /* One call in so many is a put of other keys; 0: none. */
-    uint8_t *values;    /* As many bytes as the store holds. */
-    _Atomic unsigned next;
-};
-
-static void *one_of_a_crowd(void *context)
-{
-    struct crowd *crowd = context;
-    unsigned me = crowd->next++;
-    uint8_t *out = aligned_alloc(4096, 16 * 4096);
-    struct kvg_store_piece piece = {out, 4096};
-    struct kvg_store_range ranges[16];
-    struct kvg_store_get gets[16];
-    struct kvg_store_part parts[16];
-    struct kvg_store_group groups[16];
-    unsigned call;
-    unsigned i;
-
-    for (call = 0; call < THREAD_CALLS; call++) {
-        unsigned first = (call * 37 + me * 11) % (THREAD_PARTS / 16) * 16;
-        bool put = crowd->put_every > 0 && call % crowd->put_every == 0;
-        kvg_err err;
-
-        for (i = 0; i < 16; i++) {
-            const char *key = KEYS[first + i];
-
-            if (put)
-                key = KEYS[THREAD_PARTS + (call * 16 + me * 997 + i) % 3000];
-            ranges[i] = (struct kvg_store_range){0, 4096, out + i * 4096};
-            gets[i] = (struct kvg_store_get){{key, strlen(key)}, &ranges[i], 1, 0, 0};
-            parts[i] = (struct kvg_store_part){{key, strlen(key)}, &piece, 1};
-            groups[i] = (struct kvg_store_group){.parts = &parts[i], .part_count = 1};
-            if (crowd->copies_only)
-                memcpy(out + i * 4096, crowd->values + (size_t)(first + i) * 4096, 4096);
-        }
-        kvb_keep(out);
-        if (crowd->copies_only)
-            continue;
-        err = put ? kvg_store_put(crowd->store, groups, 16, NULL)
-                  : kvg_store_get(crowd->store, gets, 16, NULL);
-        if (err != KVG_OK && err != KVG_EEXIST)
-            exit(1);
-    }
-    free(out);
-    return NULL;
-}
-
-static void run_crowd(void *context)
-{
-    struct crowd *crowd = context;
-    pthread_t threads[THREADS_MAX];
-    unsigned i;
-
-    crowd->next = 0;
-    for (i = 0; i < crowd->threads; i++) {
-        if (pthread_create(&threads[i], NULL, one_of_a_crowd, crowd) != 0)
-            exit(1);
-    }
-    for (i = 0; i < crowd->threads; i++)
-        pthread_join(threads[i], NULL);
-}
-
-static void measure_crowd(struct kvb_table *table, unsigned put_every)
-{
-    static struct crowd crowd;
-    unsigned repeats = table->quick ? 5 : 40;
-    struct work work = {.bytes = 4096, .count = THREAD_PARTS, .batch = BATCH};
-
-    crowd.values = aligned_alloc(4096, (size_t)THREAD_PARTS * 4096);
-    work.data = crowd.values;
-    memset(crowd.values, 1, (size_t)THREAD_PARTS * 4096);
-    work.store = crowd.store = open_store("memory", "");
-    store_put(&work);
-    crowd.put_every = put_every;
-    for (crowd.threads = 1; crowd.threads <= THREADS_MAX; crowd.threads *= 2) {
-        double calls = 16.0 * THREAD_CALLS * crowd.threads;
-        double floor;
-        double figure;
-        char what[96];
-
-        if (crowd.threads == 4)
-            continue;
-        crowd.copies_only = true;
-        floor = kvb_best_ns(repeats, run_crowd, &crowd);
-        crowd.copies_only = false;
-        figure = kvb_best_ns(repeats, run_crowd, &crowd);
-        snprintf(what, sizeof(what), "memory: %s, 4 KiB parts, 16 a call, %u thread%s",
-            put_every == 0 ? "get" : "15 gets to a put", crowd.threads,
-            crowd.threads == 1 ? "" : "s");
-        kvb_row(table, &(struct kvb_row){.what = what,
-                           .figure = calls / figure * 1e9,
-                           .unit = "parts/s",
-                           .floor = calls / floor * 1e9,
-                           .floor_is = "memcpy of the same bytes in as many threads",
-                           .more_is_better = true});
-    }
-    kvg_store_close(crowd.store);
-    free(crowd.values);
-}
-
 static void run(struct kvb_table *table)
 {
     static struct work work;
@@ -709,9 +534,6 @@ static void run(struct kvb_table *table)
     measure_each(table, &work);
     measure_io(table, &work, 1);
     measure_io(table, &work, 2);
-    measure_memory(table, &work);
-    measure_crowd(table, 0);
-    measure_crowd(table, 16);
     measure_index(table);
     free(work.data);
     free(work.out);

@@ -32,10 +32,10 @@
 #include <pthread.h>
 
 #define FILE_VERSION 2u
-#define CHUNK_BYTES 65536u /* What one checksum covers. */
+#define SMALL_BYTES 65536u /* Up to here one checksum covers a part, */
+#define CHUNK_BYTES 4096u  /* beyond, each so many bytes. */
 #define CHUNKS_MAX ((size_t)(KVG_STORE_VALUE_MAX / CHUNK_BYTES))
-#define SLICE_BYTES \
-    (4u * CHUNK_BYTES) /* Moved at a time, so that the cache still has it. */
+#define SLICE_BYTES 262144u /* Moved at a time, so that the cache still has it. */
 #define BLOCK_BYTES 4096u
 #define SEGMENT_SLOTS_MAX 65536u
 #define RECORD_BYTES_MAX (UINT32_C(4) << 20)
@@ -277,15 +277,21 @@ kvg_err kvi_file_drop(struct file_store *file, enum kvg_store_change_kind why,
 
 /* ---- Data (file_data.c) -------------------------------------------------------------------- */
 
+static inline size_t file_chunk_bytes(uint64_t part_bytes)
+{
+    return part_bytes <= SMALL_BYTES ? SMALL_BYTES : CHUNK_BYTES;
+}
+
 static inline size_t file_chunk_count(uint64_t bytes)
 {
-    return (size_t)((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
+    return (size_t)((bytes + file_chunk_bytes(bytes) - 1) / file_chunk_bytes(bytes));
 }
 
 /* Makes the checksums of chunks of bytes that come in order, in any pieces. */
 struct file_summer {
     struct kvi_checksum_state state;
     uint64_t *sums;
+    size_t chunk_bytes;
     size_t chunk;
     size_t filled; /* Of the chunk that is not whole yet. */
 };

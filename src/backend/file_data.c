@@ -4,14 +4,14 @@
 /* file_data.c -- the bytes of parts: written, read, and never believed.
  *
  *     segment   | slot 0: data .. | slot 1: data .. | ... | table 0 | table 1 | ...
- *     table     | checksum u64 of each 64 KiB chunk of a part of more than one |
+ *     table     | checksum u64 of each 4 KiB chunk of a part larger than 64 KiB |
  *
  * Tables are behind the slots and not in them, so that a slot of a power of two begins at one: file
  * systems keep such a file in larger pieces, which makes writes a quarter faster.
  *
- * The index keeps one number for a part: the checksum of its only chunk, or that of the
- * table of chunk checksums.  So a range can be verified by reading the table and the
- * chunks that it touches.  A whole value is verified without the table, slice by slice as it comes,
+ * The index keeps one number for a part: its checksum, or that of the table of chunk checksums.
+ * So a range can be verified by reading the table and the chunks that it touches: one layer
+ * of a part costs about as much as it has bytes.  A whole value is verified without the table, slice by slice as it comes,
  * straight into the caller's memory.
  *
  * Readers take no lock.  The slot may be given to another part while they read; then what they
@@ -26,6 +26,7 @@
 #include <errno.h>
 
 #define VECTOR_MAX 64
+#define FEW_CHUNKS 256u
 
 int kvi_file_segment_fd(
     struct file_store *file, struct file_segment *segment, unsigned flags)
@@ -104,10 +105,10 @@ void kvi_file_sum_add(struct file_summer *summer, const void *data, size_t bytes
     const uint8_t *at = data;
 
     while (bytes > 0) {
-        size_t room = CHUNK_BYTES - summer->filled;
+        size_t room = summer->chunk_bytes - summer->filled;
         size_t taken = room < bytes ? room : bytes;
 
-        if (taken == CHUNK_BYTES) {
+        if (taken == summer->chunk_bytes) {
             summer->sums[summer->chunk++] = kvi_checksum(at, taken, 0);
         } else {
             if (summer->filled == 0)
@@ -115,7 +116,7 @@ void kvi_file_sum_add(struct file_summer *summer, const void *data, size_t bytes
             kvi_checksum_add(&summer->state, at, taken);
             summer->filled += taken;
         }
-        if (summer->filled == CHUNK_BYTES) {
+        if (summer->filled == summer->chunk_bytes) {
             summer->sums[summer->chunk++] = kvi_checksum_end(&summer->state);
             summer->filled = 0;
         }
@@ -139,206 +140,209 @@ struct read {
     int fd;
     uint64_t base;  /* Of the slot. */
     uint64_t table; /* Of its checksums. */
+    size_t chunk_bytes;
     size_t chunks;
-    uint64_t *sums;
-    uint64_t sum;    /* Where `sums` is, of a single chunk. */
-    uint8_t *bounce; /* One chunk, made when it is needed. */
-    size_t bounced;  /* Which; SIZE_MAX: none. */
+    uint64_t *sums;  /* What was found, */
+    uint64_t *right; /* and what should be: read when a run is not the whole part. */
+    bool right_known;
+    uint64_t few[2 * FEW_CHUNKS]; /* Where both are, of parts that are not large. */
 };
 
-static bool read_exactly(struct read *read, void *out, size_t bytes, uint64_t offset)
+/* Ranges that follow each other in the part, and around them what is missing of whole chunks. */
+struct run {
+    const struct kvg_store_range *ranges;
+    size_t range_count;
+    size_t inside; /* Of the first range, what is done. */
+    uint64_t from; /* Of the part: where the next slice begins. */
+    uint64_t to;
+    uint8_t *pads; /* The head's, then the tail's. */
+    size_t head;
+    size_t tail;
+    uint8_t few[2 * CHUNK_BYTES]; /* Where both are, of small chunks. */
+};
+
+/* Takes the ranges of a run off a list.  False if they are all empty. */
+static bool run_begin(const struct read *read, struct run *run,
+    const struct kvg_store_range **ranges, size_t *range_count)
 {
-    struct iovec vector = {out, bytes};
+    uint64_t begin;
+    uint64_t end;
 
-    return read->file->io->readv(read->file->io->context, read->fd, &vector, 1, offset) ==
-           (ssize_t)bytes;
-}
-
-static size_t chunk_bytes(const struct read *read, size_t chunk)
-{
-    uint64_t left = read->found->bytes - (uint64_t)chunk * CHUNK_BYTES;
-
-    return left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
-}
-
-static bool read_sums(struct read *read)
-{
-    size_t bytes = read->chunks * sizeof(*read->sums);
-
-    if (read->chunks == 1) {
-        read->sums[0] = read->found->check;
-        return true;
+    while (*range_count > 0 && (*ranges)->bytes == 0) {
+        (*ranges)++;
+        (*range_count)--;
     }
-    return read_exactly(read, read->sums, bytes, read->table) &&
-           kvi_checksum(read->sums, bytes, 0) == read->found->check;
-}
-
-/* Chunks that lie whole in a range: read together, verified where they are. */
-static bool read_whole_chunks(struct read *read, size_t first, size_t count, uint8_t *out)
-{
-    size_t bytes = (count - 1) * CHUNK_BYTES + chunk_bytes(read, first + count - 1);
-    size_t i;
-
-    if (!read_exactly(read, out, bytes, read->base + (uint64_t)first * CHUNK_BYTES))
+    if (*range_count == 0)
         return false;
-    for (i = 0; i < count; i++) {
-        if (kvi_checksum(out + i * CHUNK_BYTES, chunk_bytes(read, first + i), 0) !=
-            read->sums[first + i])
-            return false;
-    }
+    run->ranges = *ranges;
+    run->range_count = 0;
+    run->inside = 0;
+    begin = end = run->ranges[0].offset;
+    while (run->range_count < *range_count && run->ranges[run->range_count].offset == end)
+        end += run->ranges[run->range_count++].bytes;
+    *ranges += run->range_count;
+    *range_count -= run->range_count;
+    run->head = (size_t)(begin % read->chunk_bytes);
+    run->from = begin - run->head;
+    run->to = (end + read->chunk_bytes - 1) / read->chunk_bytes * read->chunk_bytes;
+    if (run->to > read->found->bytes)
+        run->to = read->found->bytes;
+    run->tail = (size_t)(run->to - end);
     return true;
 }
 
-static kvg_err read_bounced(struct read *read, size_t chunk)
+/* The memory of the next slice of a run; how many pieces it has. */
+static int next_slice(struct run *run, struct iovec *vector, size_t *bytes_out)
 {
-    size_t bytes = chunk_bytes(read, chunk);
+    size_t left = SLICE_BYTES;
+    int count = 0;
 
-    if (read->bounced == chunk)
-        return KVG_OK;
-    read->bounced = SIZE_MAX;
-    if (read->bounce == NULL)
-        read->bounce = kvi_alloc_array_raw(read->file->alloc, CHUNK_BYTES, 1);
-    if (read->bounce == NULL)
-        return KVG_ENOMEM;
-    if (!read_exactly(
-            read, read->bounce, bytes, read->base + (uint64_t)chunk * CHUNK_BYTES) ||
-        kvi_checksum(read->bounce, bytes, 0) != read->sums[chunk])
-        return KVG_ECHECKSUM;
-    read->bounced = chunk;
-    return KVG_OK;
-}
+    if (run->head > 0) {
+        vector[count++] = (struct iovec){run->pads, run->head};
+        run->pads += run->head;
+        left -= run->head;
+        run->head = 0;
+    }
+    while (left > 0 && count < VECTOR_MAX - 1 && run->range_count > 0) {
+        size_t have = run->ranges->bytes - run->inside;
+        size_t taken = have < left ? have : left;
 
-static kvg_err read_range(struct read *read, const struct kvg_store_range *range)
-{
-    uint8_t *out = range->memory;
-    uint64_t at = range->offset;
-    uint64_t end = range->offset + range->bytes;
-    kvg_err err;
-
-    while (at < end) {
-        size_t chunk = (size_t)(at / CHUNK_BYTES);
-        size_t inside = (size_t)(at % CHUNK_BYTES);
-        size_t have = chunk_bytes(read, chunk);
-        size_t count = 0;
-
-        while (
-            inside == 0 && chunk + count < read->chunks &&
-            (uint64_t)(chunk + count) * CHUNK_BYTES + chunk_bytes(read, chunk + count) <=
-                end)
-            count++;
-        if (count > 0) {
-            if (!read_whole_chunks(read, chunk, count, out))
-                return KVG_ECHECKSUM;
-            have = (count - 1) * CHUNK_BYTES + chunk_bytes(read, chunk + count - 1);
-        } else {
-            have = have - inside < end - at ? have - inside : (size_t)(end - at);
-            err = read_bounced(read, chunk);
-            if (err != KVG_OK)
-                return err;
-            memcpy(out, read->bounce + inside, have);
+        vector[count++] =
+            (struct iovec){(uint8_t *)run->ranges->memory + run->inside, taken};
+        left -= taken;
+        run->inside += taken;
+        if (taken == have) {
+            run->ranges++;
+            run->range_count--;
+            run->inside = 0;
         }
-        out += have;
-        at += have;
     }
-    return KVG_OK;
+    if (run->range_count == 0 && run->tail > 0 && run->tail <= left) {
+        vector[count++] = (struct iovec){run->pads, run->tail};
+        left -= run->tail;
+        run->tail = 0;
+    }
+    *bytes_out = SLICE_BYTES - left;
+    return count;
 }
 
-/* The whole value in order, in as many ranges as one likes: one system call.  The table
- * comes with it. */
-static bool is_whole(const struct file_found *found, const struct kvg_store_range *ranges,
-    size_t range_count)
+/* The checksums that the chunks should have. */
+static bool know_right(struct read *read)
 {
-    uint64_t at = 0;
-    size_t i;
+    struct iovec vector = {read->right, read->chunks * sizeof(*read->right)};
 
-    for (i = 0; i < range_count; i++) {
-        if (ranges[i].offset != at)
-            return false;
-        at += ranges[i].bytes;
-    }
-    return at == found->bytes;
+    if (read->right_known)
+        return true;
+    if (read->chunks == 1)
+        read->right[0] = read->found->check;
+    else if (read->file->io->readv(read->file->io->context, read->fd, &vector, 1,
+                 read->table) != (ssize_t)vector.iov_len ||
+             kvi_checksum(read->right, vector.iov_len, 0) != read->found->check)
+        return false;
+    read->right_known = true;
+    return true;
 }
 
-/* Slice by slice, verified while the cache has it.  The table is not needed: the checksum of what
- * was found instead of it must be right. */
-static bool read_all(
-    struct read *read, const struct kvg_store_range *ranges, size_t range_count)
+/* Slice by slice, summed while the cache has it.  The table is not needed if it is the whole part:
+ * then the checksum of what was found instead of it must be right. */
+static kvg_err read_run(struct read *read, struct run *run)
 {
     struct file_store *file = read->file;
-    struct file_summer summer = {.sums = read->sums};
-    uint64_t done = 0;
-    size_t inside = 0;
-    size_t i = 0;
+    size_t first = (size_t)(run->from / read->chunk_bytes);
+    struct file_summer summer = {
+        .sums = read->sums + first, .chunk_bytes = read->chunk_bytes};
+    bool whole = run->from == 0 && run->to == read->found->bytes && read->chunks > 1;
 
-    while (done < read->found->bytes) {
+    while (run->from < run->to) {
         struct iovec vector[VECTOR_MAX];
-        size_t bytes = 0;
-        int count = 0;
-        int k;
+        size_t bytes;
+        int count = next_slice(run, vector, &bytes);
+        int i;
 
-        while (bytes < SLICE_BYTES && count < VECTOR_MAX && i < range_count) {
-            size_t have = ranges[i].bytes - inside;
-            size_t taken = have < SLICE_BYTES - bytes ? have : SLICE_BYTES - bytes;
-
-            vector[count++] = (struct iovec){(uint8_t *)ranges[i].memory + inside, taken};
-            bytes += taken;
-            inside = taken < have ? inside + taken : 0;
-            i += taken == have;
-        }
         if (file->io->readv(file->io->context, read->fd, vector, count,
-                read->base + done) != (ssize_t)bytes)
-            return false;
-        for (k = 0; k < count; k++)
-            kvi_file_sum_add(&summer, vector[k].iov_base, vector[k].iov_len);
-        done += bytes;
+                read->base + run->from) != (ssize_t)bytes)
+            return KVG_ECHECKSUM;
+        for (i = 0; i < count; i++)
+            kvi_file_sum_add(&summer, vector[i].iov_base, vector[i].iov_len);
+        run->from += bytes;
     }
     kvi_file_sum_end(&summer);
-    return read->found->check ==
-           (read->chunks == 1
-                   ? read->sums[0]
-                   : kvi_checksum(read->sums, read->chunks * sizeof(*read->sums), 0));
+    if (whole)
+        return kvi_checksum(read->sums, read->chunks * sizeof(*read->sums), 0) ==
+                       read->found->check
+                   ? KVG_OK
+                   : KVG_ECHECKSUM;
+    if (!know_right(read) || memcmp(read->sums + first, read->right + first,
+                                 summer.chunk * sizeof(*read->sums)) != 0)
+        return KVG_ECHECKSUM;
+    return KVG_OK;
 }
 
 static kvg_err read_begin(
     struct read *read, struct file_store *file, const struct file_found *found)
 {
-    *read = (struct read){.file = file,
-        .found = found,
-        .base = slot_offset(found->place, found->slot_bytes),
-        .chunks = file_chunk_count(found->bytes),
-        .bounced = SIZE_MAX};
+    read->file = file;
+    read->found = found;
+    read->base = slot_offset(found->place, found->slot_bytes);
+    read->chunk_bytes = file_chunk_bytes(found->bytes);
+    read->chunks = file_chunk_count(found->bytes);
+    read->right_known = false;
     read->fd = kvi_file_place_fd(file, found->place, false, &read->table);
     if (read->fd < 0)
         return KVG_ECHECKSUM;
-    read->sums = &read->sum;
-    if (read->chunks > 1)
-        read->sums = kvi_alloc_array_raw(file->alloc, read->chunks, sizeof(*read->sums));
-    return read->sums == NULL ? KVG_ENOMEM : KVG_OK;
+    read->sums = read->few;
+    if (read->chunks > FEW_CHUNKS)
+        read->sums =
+            kvi_alloc_array_raw(file->alloc, 2 * read->chunks, sizeof(*read->sums));
+    if (read->sums == NULL)
+        return KVG_ENOMEM;
+    read->right = read->sums + read->chunks;
+    return KVG_OK;
 }
 
 static void read_end(struct read *read)
 {
-    if (read->sums != &read->sum)
+    if (read->fd >= 0 && read->sums != read->few)
         kvi_release_array(
-            read->file->alloc, read->sums, read->chunks, sizeof(*read->sums));
-    kvi_release_array(read->file->alloc, read->bounce, CHUNK_BYTES, 1);
+            read->file->alloc, read->sums, 2 * read->chunks, sizeof(*read->sums));
 }
 
 kvg_err kvi_file_read_part(struct file_store *file, const struct file_found *found,
     const struct kvg_store_range *ranges, size_t range_count)
 {
     struct read read;
+    struct run run;
     kvg_err err = read_begin(&read, file, found);
-    size_t i;
 
-    if (err == KVG_OK && range_count > 0 && is_whole(found, ranges, range_count)) {
-        err = read_all(&read, ranges, range_count) ? KVG_OK : KVG_ECHECKSUM;
-    } else if (err == KVG_OK && range_count > 0) {
-        err = read_sums(&read) ? KVG_OK : KVG_ECHECKSUM;
-        for (i = 0; i < range_count && err == KVG_OK; i++)
-            err = read_range(&read, &ranges[i]);
+    while (err == KVG_OK && run_begin(&read, &run, &ranges, &range_count)) {
+        size_t pads = run.head + run.tail;
+        uint8_t *memory = run.few;
+
+        if (pads > sizeof(run.few))
+            memory = kvi_alloc_array_raw(file->alloc, pads, 1);
+        run.pads = memory;
+        err = memory == NULL ? KVG_ENOMEM : read_run(&read, &run);
+        if (memory != run.few)
+            kvi_release_array(file->alloc, memory, pads, 1);
     }
     read_end(&read);
+    return err;
+}
+
+kvg_err kvi_file_verify_part(struct file_store *file, const struct file_found *found)
+{
+    uint8_t *memory = kvi_alloc_array_raw(file->alloc, SLICE_BYTES, 1);
+    kvg_err err = memory == NULL ? KVG_ENOMEM : KVG_OK;
+    uint64_t at;
+
+    for (at = 0; at < found->bytes && err == KVG_OK; at += SLICE_BYTES) {
+        uint64_t left = found->bytes - at;
+        struct kvg_store_range range = {
+            at, left < SLICE_BYTES ? (size_t)left : SLICE_BYTES, memory};
+
+        err = kvi_file_read_part(file, found, &range, 1);
+    }
+    kvi_release_array(file->alloc, memory, SLICE_BYTES, 1);
     return err;
 }
 
@@ -354,7 +358,7 @@ size_t kvi_file_read_neighbours(
         bytes += found[i].slot_bytes;
         if (gets[i].result != KVG_OK || gets[i].range_count != 1 ||
             gets[i].ranges[0].offset != 0 || gets[i].ranges[0].bytes != found[i].bytes ||
-            found[i].bytes > CHUNK_BYTES || found[i].slot_bytes != found[0].slot_bytes ||
+            found[i].bytes > SMALL_BYTES || found[i].slot_bytes != found[0].slot_bytes ||
             found[i].place != found[0].place + i || (bytes > SLICE_BYTES && i > 0))
             break;
     }
@@ -391,18 +395,4 @@ bool kvi_file_read_together(struct file_store *file, const struct kvg_store_get 
             return false;
     }
     return true;
-}
-
-kvg_err kvi_file_verify_part(struct file_store *file, const struct file_found *found)
-{
-    struct read read;
-    kvg_err err = read_begin(&read, file, found);
-    size_t i;
-
-    if (err == KVG_OK && !read_sums(&read))
-        err = KVG_ECHECKSUM;
-    for (i = 0; i < read.chunks && err == KVG_OK; i++)
-        err = read_bounced(&read, i);
-    read_end(&read);
-    return err;
 }

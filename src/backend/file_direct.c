@@ -25,7 +25,7 @@
 
 #include <errno.h>
 
-#define DIRECT_BYTES_MIN CHUNK_BYTES
+#define DIRECT_BYTES_MIN SMALL_BYTES
 #define LANES_KEPT_MAX 4u
 #define LANE_BYTES ((size_t)RING_DEPTH * SLICE_BYTES + BLOCK_BYTES)
 
@@ -121,6 +121,7 @@ void kvi_file_lanes_free(struct file_store *file)
 /* A get of the call that goes this way. */
 struct direct {
     int fd;
+    size_t chunk_bytes;
     size_t chunks;
     uint64_t *sums; /* Of chunks that were read. */
     bool failed;
@@ -172,6 +173,7 @@ static bool next_slice(struct call *call, struct slice *out)
     while (next->get < call->count) {
         const struct kvg_store_get *get = &call->gets[next->get];
         const struct kvg_store_range *range = &get->ranges[next->range];
+        uint64_t chunk_bytes = call->directs[next->get].chunk_bytes;
         uint64_t end;
         uint64_t begin;
 
@@ -181,13 +183,13 @@ static bool next_slice(struct call *call, struct slice *out)
             continue;
         }
         end = range->offset + range->bytes;
-        begin = range->offset - range->offset % CHUNK_BYTES;
+        begin = range->offset - range->offset % chunk_bytes;
         next->at = next->at < begin ? begin : next->at;
         if (range->bytes == 0 || next->at >= end) {
             *next = (struct slice){.get = next->get, .range = next->range + 1};
             continue;
         }
-        end = (end + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
+        end = (end + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
         *out = *next;
         out->bytes =
             (size_t)(end - next->at < SLICE_BYTES ? end - next->at : SLICE_BYTES);
@@ -205,14 +207,12 @@ static void take(struct call *call, const struct slice *slice, const uint8_t *da
     const struct kvg_store_range *range = &call->gets[slice->get].ranges[slice->range];
     uint64_t from = slice->at > range->offset ? slice->at : range->offset;
     uint64_t end = slice->at + slice->bytes;
-    size_t done;
+    struct direct *direct = &call->directs[slice->get];
+    struct file_summer summer = {.sums = direct->sums + slice->at / direct->chunk_bytes,
+        .chunk_bytes = direct->chunk_bytes};
 
-    for (done = 0; done < slice->bytes; done += CHUNK_BYTES) {
-        size_t left = slice->bytes - done;
-
-        call->directs[slice->get].sums[(slice->at + done) / CHUNK_BYTES] =
-            kvi_checksum(data + done, left < CHUNK_BYTES ? left : CHUNK_BYTES, 0);
-    }
+    kvi_file_sum_add(&summer, data, slice->bytes);
+    kvi_file_sum_end(&summer);
     if (end > range->offset + range->bytes)
         end = range->offset + range->bytes;
     memcpy((uint8_t *)range->memory + (from - range->offset), data + (from - slice->at),
@@ -335,6 +335,7 @@ static size_t choose(struct call *call)
         direct->fd = direct_fd(call->file, call->found[i].place);
         if (direct->fd < 0)
             continue;
+        direct->chunk_bytes = file_chunk_bytes(call->found[i].bytes);
         direct->chunks = file_chunk_count(call->found[i].bytes);
         chunks += direct->chunks;
     }
@@ -370,12 +371,12 @@ void kvi_file_read_direct(struct file_store *file, const struct kvg_store_get *g
     if (chunks == 0)
         return;
     sums = kvi_alloc_array(file->alloc, chunks, sizeof(*sums));
-    table = kvi_alloc_array_raw(file->alloc, CHUNKS_MAX, sizeof(*table));
+    table = kvi_alloc_array_raw(file->alloc, chunks, sizeof(*table));
     call.lane = lane_take(file);
     if (sums != NULL && table != NULL && call.lane != NULL)
         read_chosen(&call, sums, table, done);
     if (call.lane != NULL)
         lane_give(file, call.lane);
-    kvi_release_array(file->alloc, table, CHUNKS_MAX, sizeof(*table));
+    kvi_release_array(file->alloc, table, chunks, sizeof(*table));
     kvi_release_array(file->alloc, sums, chunks, sizeof(*sums));
 }

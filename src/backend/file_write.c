@@ -17,7 +17,7 @@
 #include <errno.h>
 
 #define VECTOR_MAX 64
-#define TOGETHER_SLOT_MAX CHUNK_BYTES /* Of parts that are written together: one chunk. */
+#define TOGETHER_SLOT_MAX SMALL_BYTES /* Of parts that are written together: one chunk. */
 
 /* ---- One part ------------------------------------------------------------------------------ */
 
@@ -104,6 +104,7 @@ static int write_part(struct file_store *file, struct plan_part *part)
     if (sums == NULL)
         return -ENOMEM;
     slices.summer.sums = sums;
+    slices.summer.chunk_bytes = file_chunk_bytes(part->bytes);
     while (code == 0 && slices.done < part->bytes) {
         uint64_t at = slices.done;
         int count = next_slice(&slices, vector);

@@ -9,6 +9,9 @@
 
 #include <string.h>
 
+#define READ_BYTES (UINT64_C(64) << 10) /* Of a plane and page, at a time. */
+#define FIRST_LAYERS 8u /* A first read is no more than this part of all. */
+
 /* "pools[1].planes[0].suffix" */
 static kvg_err refuse(struct kvg_error *error, kvg_err code, size_t pool, int64_t plane,
     const char *field, const char *message)
@@ -150,6 +153,21 @@ static uint32_t next_layer(const struct kvg_mover *mover, const uint32_t *done)
     return lowest;
 }
 
+/* As many layers as make reads large enough to be worth their calls, but few of all, so that a
+ * forward pass need not wait long for the first. */
+static uint32_t usual_layers(const struct kvg_mover *mover)
+{
+    const struct kvi_pool *pool = &mover->pools[0];
+    uint64_t layer_bytes = mover->page_size * (uint64_t)pool->planes[0].slot_bytes;
+    uint64_t layers = (READ_BYTES + layer_bytes - 1) / layer_bytes;
+
+    if ((kvg_store_flags(mover->store) & KVG_STORE_RANGES) == 0)
+        return UINT32_MAX;
+    if (layers > pool->layer_count / FIRST_LAYERS)
+        layers = pool->layer_count / FIRST_LAYERS;
+    return layers == 0 ? 1 : (uint32_t)layers;
+}
+
 static kvg_err make_stages(
     struct kvg_mover *mover, uint32_t layers_a_read, struct kvg_error *error)
 {
@@ -159,8 +177,7 @@ static kvg_err make_stages(
     for (uint32_t p = 0; p < mover->pool_count; p++)
         room += mover->pools[p].layer_count;
     if (layers_a_read == 0)
-        layers_a_read =
-            (kvg_store_flags(mover->store) & KVG_STORE_RANGES) != 0 ? 1 : UINT32_MAX;
+        layers_a_read = usual_layers(mover);
     mover->stages = kvi_alloc_array(&mover->alloc, room, sizeof(*mover->stages));
     if (mover->stages == NULL)
         return kvi_fail(error, KVG_ENOMEM, "pools", "no memory for layers");

@@ -2,7 +2,8 @@
  * SPDX-FileCopyrightText: The kvgraft authors */
 
 /* A bounded tree for a million cycles of insert, match, lock and evict: memory is flat from the
- * first tenth to the end, and when all is evicted only the root is left.
+ * first tenth to the end, and when all is evicted only the root is left.  The same with
+ * conversations: from the first half on, for closed ids are remembered up to a bound.
  *
  *     soak_tree [cycles]
  */
@@ -25,6 +26,8 @@ struct soak {
     struct kvg_actions actions;
     struct kvi_rng rng;
     uint64_t next_slot;
+    uint64_t conversations; /* So many began; none is older than 100 others. */
+    bool sessions;
 };
 
 static void must(kvg_err err)
@@ -50,6 +53,24 @@ static void evict(struct soak *soak, uint64_t wanted)
         kvg_actions_clear(&soak->actions);
     }
     must(kvg_tree_evict_end(soak->tree, KVG_COMPONENT_FULL, NULL));
+}
+
+/* A turn of one of the last 100 conversations; sometimes one ends and another begins. */
+static void turn(struct soak *soak, kvg_node_id node)
+{
+    uint64_t number = soak->conversations + kvi_rng_below(&soak->rng, 100);
+    struct kvg_str id = {(const char *)&number, sizeof(number)};
+    uint64_t generation;
+    bool held;
+
+    must(kvg_tree_session_ensure(soak->tree, id, &generation, NULL));
+    kvg_err err = kvg_tree_session_touch(soak->tree, id, generation, node, &held, NULL);
+    if (err != KVG_ELIMIT)
+        must(err);
+    if (kvi_rng_below(&soak->rng, 4) != 0)
+        return;
+    number = soak->conversations++;
+    must(kvg_tree_session_close(soak->tree, id, &generation, NULL));
 }
 
 /* A long-lived head, then what is different; slots come in pieces, as from a worn pool. */
@@ -83,13 +104,15 @@ static void insert(struct soak *soak)
         must(kvg_tree_lock(soak->tree, done.last_node, 0, &receipt, NULL));
         must(kvg_tree_unlock(soak->tree, done.last_node, &receipt, false, NULL));
     }
+    if (soak->sessions)
+        turn(soak, done.last_node);
 }
 
-TEST(a_million_cycles_leave_memory_flat_and_the_root_alone)
+static void run(bool sessions)
 {
     struct fault_alloc fault;
     struct kvg_tree_options options;
-    struct soak soak = {.rng = {42}};
+    struct soak soak = {.rng = {42}, .sessions = sessions};
     struct kvg_error error;
     size_t early_peak = 0;
     size_t late_peak = 0;
@@ -97,6 +120,7 @@ TEST(a_million_cycles_leave_memory_flat_and_the_root_alone)
     fault_alloc_init(&fault);
     kvg_tree_options_init(&options);
     options.seed = 1;
+    options.sessions = sessions;
     must(kvg_tree_new(&fault.alloc, &options, &soak.tree, NULL));
     kvg_actions_init(&soak.actions, &fault.alloc);
     for (uint64_t cycle = 0; cycle < cycles; cycle++) {
@@ -104,7 +128,7 @@ TEST(a_million_cycles_leave_memory_flat_and_the_root_alone)
         uint64_t held = kvg_tree_evictable(soak.tree, KVG_COMPONENT_FULL);
         if (held > SLOTS_MAX)
             evict(&soak, held - SLOTS_MAX);
-        size_t *peak = cycle < cycles / 10 ? &early_peak : &late_peak;
+        size_t *peak = cycle < cycles / (sessions ? 2 : 10) ? &early_peak : &late_peak;
         if (fault.live_bytes > *peak)
             *peak = fault.live_bytes;
     }
@@ -121,10 +145,21 @@ TEST(a_million_cycles_leave_memory_flat_and_the_root_alone)
     CHECK_EQ(fault.live_bytes, 0);
 }
 
+TEST(a_million_cycles_leave_memory_flat_and_the_root_alone)
+{
+    run(false);
+}
+
+TEST(so_do_a_million_turns_of_conversations_that_end)
+{
+    run(true);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        RUN(a_million_cycles_leave_memory_flat_and_the_root_alone)};
+        RUN(a_million_cycles_leave_memory_flat_and_the_root_alone),
+        RUN(so_do_a_million_turns_of_conversations_that_end)};
 
     if (argc > 1)
         cycles = strtoull(argv[1], NULL, 10);

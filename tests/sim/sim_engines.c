@@ -92,6 +92,7 @@ static void start_engine(struct world *world, struct side *side)
     options.tree.eagle = world->eagle;
     options.tree.window = world->window;
     options.tree.seed = world->seed;
+    options.tree.sessions = world->seed % 3 == 0;
     if (world->swa)
         options.tree.components |= KVG_COMPONENT_BIT(KVG_COMPONENT_SWA);
     options.tree.swa_request_ring = world->ring;
@@ -295,8 +296,15 @@ static void begin(struct world *world, struct side *side)
     make_tokens(world, live);
     live->target = 2 + below(world, TOKENS_MAX - 1);
     live->prompt = 1 + below(world, live->target);
-    struct kvg_engine_prompt prompt = {
-        .id = live->id, .key = key_of(live, live->prompt), .prompt_tokens = live->prompt};
+    char conversation = (char)('a' + live->id % 5);
+    struct kvg_engine_prompt prompt = {.id = live->id,
+        .key = key_of(live, live->prompt),
+        .prompt_tokens = live->prompt,
+        .session_id = {&conversation, 1}};
+    uint64_t released; /* Now and then one is over, while its requests still run. */
+    if (live->id % 13 == 0 && kvg_tree_session_close(kvg_engine_tree(side->engine),
+                                  prompt.session_id, &released, NULL) == KVG_EINVAL)
+        BAD("close failed");
     maybe_starve(world);
     kvg_err err = kvg_engine_begin(side->engine, &prompt, &match, &live->row, &error);
     if (starved(world, side, live, err)) {

@@ -72,6 +72,13 @@ KVG_API size_t kvg_tree_all_tokens(
 KVG_API size_t kvg_tree_prefix_page_keys(
     const struct kvg_tree *tree, kvg_node_id node, struct kvg_key *keys, size_t key_max);
 
+/* The nodes that a backup of `node` would name now, ancestors first: it and, under write-through,
+ * those above it that are neither backed up nor stored nor, with the external store, being written.
+ * At most `node_max` are written, and how many there are is returned; 0 for the root and for a node
+ * that is not there. */
+KVG_API size_t kvg_tree_backup_nodes(
+    const struct kvg_tree *tree, kvg_node_id node, kvg_node_id *nodes, size_t node_max);
+
 /* The rotation base with which the pages of a node were inserted; -1: none, or no such node. */
 KVG_API int64_t kvg_tree_rotation_base_of(const struct kvg_tree *tree, kvg_node_id node);
 

@@ -110,8 +110,7 @@ void kvi_insert_adopt(struct kvg_tree *tree, uint32_t slot, uint64_t start, uint
 
 /* ---- Backup -------------------------------------------------------------------------------- */
 
-/* May an ancestor be written together with the node? */
-static bool joins_backup(const struct kvg_tree *tree, const struct kvi_node *node)
+bool kvi_joins_backup(const struct kvg_tree *tree, const struct kvi_node *node)
 {
     const struct kvg_tree_settings *settings = &tree->settings;
     bool wanted = settings->sparse_retention ||
@@ -140,7 +139,7 @@ static void add_backup(struct kvg_tree *tree, struct kvi_node *node)
         return;
     if (!tree->settings.write_back) {
         for (struct kvi_node *n = kvi_parent(tree, node);
-             !kvi_is_root(n) && n->id != known && joins_backup(tree, n);
+             !kvi_is_root(n) && n->id != known && kvi_joins_backup(tree, n);
              n = kvi_parent(tree, n))
             count++;
     }

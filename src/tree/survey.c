@@ -179,3 +179,24 @@ size_t kvg_tree_prefix_page_keys(
     }
     return count;
 }
+
+size_t kvg_tree_backup_nodes(
+    const struct kvg_tree *tree, kvg_node_id id, kvg_node_id *nodes, size_t node_max)
+{
+    const struct kvi_node *node = kvi_node_find(tree, id);
+    const struct kvi_node *top = node;
+    size_t count = 1;
+
+    if (node == NULL || kvi_is_root(node))
+        return 0;
+    if (!tree->settings.write_back) {
+        for (; !kvi_is_root(top->parent) && kvi_joins_backup(tree, top->parent);
+             top = top->parent)
+            count++;
+    }
+    for (size_t at = count; at-- != 0; node = node->parent) {
+        if (at < node_max)
+            nodes[at] = node->id;
+    }
+    return count;
+}

@@ -910,6 +910,9 @@ kvg_err kvi_insert_value(
     struct kvg_tree *tree, uint64_t start, uint32_t length, struct kvi_value *out);
 void kvi_insert_adopt(struct kvg_tree *tree, uint32_t slot, uint64_t start, uint64_t end);
 
+/* May an ancestor be written together with a node below it? */
+bool kvi_joins_backup(const struct kvg_tree *tree, const struct kvi_node *node);
+
 /* ---- rotation.c ---------------------------------------------------------------------------- */
 
 /* As a node keeps it. */

@@ -348,7 +348,9 @@ struct random_run {
     struct kvi_rng rng;
     uint8_t seen[1 << 14]; /* By slot: staged, freed, held. */
     uint64_t unit_of[1 << 14];
-    uint32_t next;
+    uint32_t next, next_device;
+    bool write_back;
+    uint64_t attached;
 };
 
 static void check_held(struct random_run *run, uint32_t staged_to)
@@ -383,22 +385,66 @@ static void check_held(struct random_run *run, uint32_t staged_to)
     }
 }
 
+/* The deepest node at the end of which a prefix of the tokens ends, or one above it; *depth is the
+ * prefix's length. */
+static kvg_node_id random_anchor(
+    struct random_run *run, const uint32_t *tokens, uint32_t units, uint32_t *depth)
+{
+    struct kvg_tree *tree = run->kit->tree;
+    kvg_node_id node = kvg_tree_root(tree);
+
+    *depth = 0;
+    for (kvg_node_id child = kvg_tree_first_child(tree, node); child != KVG_NODE_NONE;) {
+        struct kvg_tree_key key;
+        CHECK_EQ(kvg_tree_node_key(tree, child, &key), KVG_OK);
+        if (key.token_count >= units - *depth ||
+            memcmp(key.tokens, tokens + *depth, key.token_count * sizeof(*tokens)) != 0) {
+            child = kvg_tree_next_sibling(tree, child);
+            continue;
+        }
+        if (kvi_rng_below(&run->rng, 3) == 0)
+            break;
+        node = child;
+        *depth += (uint32_t)key.token_count;
+        child = kvg_tree_first_child(tree, node);
+    }
+    return node;
+}
+
+/* FULL, and maybe a part of the window, on device. */
+static void random_insert(struct random_run *run, uint32_t *tokens, uint32_t units)
+{
+    uint32_t slots[PATH];
+
+    for (uint32_t i = 0; i < units; i++)
+        slots[i] = 30000 + run->next_device++;
+    kit_insert(run->kit, (struct kit_insert){.tokens = {tokens, units},
+                             .slots = {slots, units},
+                             .cursor = kvi_rng_below(&run->rng, 2) == 0 ? 2 * PATH : 0});
+}
+
 static void random_prefetch(struct random_run *run, uint32_t page)
 {
     struct kit *kit = run->kit;
     uint32_t tokens[PATH];
+    uint32_t depth;
     struct kvg_span spans[PATH];
     uint64_t slots[KVG_COMPONENT_MAX];
     struct kvg_tree_prefetched out;
-    kvg_node_id root = kvg_tree_root(kit->tree);
     uint32_t units = page * (1 + (uint32_t)kvi_rng_below(&run->rng, PATH / page));
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < units; i++)
         tokens[i] = 1 + (uint32_t)kvi_rng_below(&run->rng, i < PATH / 2 ? 1 : 2);
-    CHECK_EQ(kvg_tree_prefetch_staging(kit->tree, root, units, slots, NULL), KVG_OK);
-    struct kvg_tree_host_inserted in =
-        prefetch(kit, 1, (struct kit_list){tokens, units}, 20000);
+    if (run->write_back && kvi_rng_below(&run->rng, 3) == 0) {
+        random_insert(run, tokens, units);
+        return;
+    }
+    kvg_node_id anchor = random_anchor(run, tokens, units, &depth);
+    CHECK_EQ(
+        kvg_tree_prefetch_staging(kit->tree, anchor, units - depth, slots, NULL), KVG_OK);
+    struct kvg_tree_host_inserted in = prefetch(
+        kit, kit_number(anchor), (struct kit_list){tokens + depth, units - depth}, 20000);
     /* Runs of one to three slots, with holes between them. */
     uint64_t staged = slots[KVG_COMPONENT_SWA];
     for (uint64_t at = 0; at < staged;) {
@@ -416,8 +462,10 @@ static void random_prefetch(struct random_run *run, uint32_t page)
         .spans = spans,
         .span_count = count,
         .loaded_pages = staged / page - (kvi_rng_below(&run->rng, 6) == 0 ? 1 : 0)};
-    must(kit, kvg_tree_prefetch_commit(
-                  kit->tree, root, in.node, &what, 1, &kit->actions, &out, &kit->error));
+    kvg_actions_clear(&kit->actions);
+    must(kit, kvg_tree_prefetch_commit(kit->tree, anchor, in.node, &what, 1,
+                  &kit->actions, &out, &kit->error));
+    run->attached += out.attached[KVG_COMPONENT_SWA];
     for (uint32_t i = 0; i < kit->actions.count; i++) {
         const struct kvg_action *a = &kit->actions.items[i];
         CHECK(a->kind == KVG_ACTION_FREE_COMPONENT_HOST);
@@ -439,6 +487,7 @@ static void random_prefetch(struct random_run *run, uint32_t page)
 TEST(random_prefetches_give_every_staged_slot_to_its_unit_or_back)
 {
     static const uint32_t pages[] = {1, 2, 4};
+    uint64_t attached = 0;
 
     for (uint64_t seed = 1; seed <= 60; seed++) {
         struct random_run *run = calloc(1, sizeof(*run));
@@ -447,11 +496,15 @@ TEST(random_prefetches_give_every_staged_slot_to_its_unit_or_back)
         run->rng.state = seed;
         run->next = 1;
         run->kit = new_kit(FULL | SWA, 1 + (uint32_t)(seed % 9), page);
+        run->write_back = seed % 2 == 0;
+        kvg_tree_settings(run->kit->tree)->write_back = run->write_back;
         for (int step = 0; step < 25; step++)
             random_prefetch(run, page);
+        attached += run->attached;
         kit_free(run->kit);
         free(run);
     }
+    CHECK(attached > 500);
 }
 
 /* ---- Memory -------------------------------------------------------------------------------- */

@@ -189,6 +189,42 @@ TEST(prefix_keys_are_those_of_the_ancestors_from_the_top)
     kit_free(kit);
 }
 
+TEST(build_backup_kv_action_orders_ancestors_first)
+{
+    struct kit *kit = kit_new((struct kit_setup){0});
+    struct kvg_tree_settings *settings = kvg_tree_settings(kit->tree);
+    kvg_node_id nodes[3] = {0};
+
+    kit_insert_run(kit, LIST(1), 10);
+    kit_insert(
+        kit, (struct kit_insert){.tokens = LIST(1, 2), .slots = LIST(10, 11), .prev = 1});
+    kit_insert(kit, (struct kit_insert){
+                        .tokens = LIST(1, 2, 3), .slots = LIST(10, 11, 12), .prev = 2});
+    CHECK_EQ(kvg_tree_backup_nodes(kit->tree, kit_node(kit, 4), nodes, 3), 3);
+    for (uint64_t i = 0; i < 3; i++)
+        CHECK_EQ(nodes[i], kit_node(kit, 2 + i));
+    nodes[1] = 0;
+    CHECK_EQ(kvg_tree_backup_nodes(kit->tree, kit_node(kit, 4), nodes, 1), 3);
+    CHECK_EQ(nodes[1], 0);
+    /* A stored ancestor ends it; so does, with the store, one that is being written. */
+    CHECK_EQ(kvg_tree_mark_stored_path(
+                 kit->tree, kit_node(kit, 2), kvg_tree_root(kit->tree), NULL),
+        KVG_OK);
+    CHECK_EQ(kvg_tree_backup_nodes(kit->tree, kit_node(kit, 4), nodes, 3), 2);
+    CHECK_EQ(kvg_tree_offload_mark(kit->tree, kit_node(kit, 3), NULL), KVG_OK);
+    CHECK_EQ(kvg_tree_backup_nodes(kit->tree, kit_node(kit, 4), nodes, 3), 2);
+    settings->external_store = true;
+    CHECK_EQ(kvg_tree_backup_nodes(kit->tree, kit_node(kit, 4), nodes, 3), 1);
+    settings->sparse_retention = true; /* Windows of stored nodes may be wanted too. */
+    CHECK_EQ(kvg_tree_backup_nodes(kit->tree, kit_node(kit, 3), nodes, 3), 2);
+    settings->write_back = true;
+    CHECK_EQ(kvg_tree_backup_nodes(kit->tree, kit_node(kit, 3), nodes, 3), 1);
+    CHECK_EQ(nodes[0], kit_node(kit, 3));
+    CHECK_EQ(kvg_tree_backup_nodes(kit->tree, kvg_tree_root(kit->tree), nodes, 3), 0);
+    CHECK_EQ(kvg_tree_backup_nodes(kit->tree, 77, nodes, 3), 0);
+    kit_free(kit);
+}
+
 static const char *order_text(struct kit *kit, struct kit_list numbers)
 {
     static char text[256];
@@ -478,6 +514,7 @@ TEST_MAIN(RUN(a_canary_sees_each_slot_with_its_position_and_the_slot_before),
     RUN(a_canary_leaves_out_slots_whose_bytes_have_yet_to_come),
     RUN(states_are_listed_one_a_node), RUN(tokens_are_listed_beside_their_slots),
     RUN(prefix_keys_are_those_of_the_ancestors_from_the_top),
+    RUN(build_backup_kv_action_orders_ancestors_first),
     RUN(requests_go_depth_first_the_heavier_subtree_before_the_lighter),
     RUN(random_orders_and_walks_are_those_of_the_definition),
     RUN(a_note_keeps_what_the_node_was_and_asks_what_it_is),

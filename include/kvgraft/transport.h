@@ -90,15 +90,15 @@ struct kvg_mover_options {
     const struct kvg_device_pool *pools;
     size_t pool_count;
     struct kvg_device_memory memory; /* All NULL: host memory, in place. */
-    bool owner;             /* Of ranks that hold the same, the one that writes it. */
-    bool no_workers;        /* Work is done by kvg_mover_work() and kvg_mover_finish(). */
-    uint32_t worker_count;  /* Threads; 0: 2. */
-    /* 0: as many as make reads of 64 KiB, at most an eighth; or all, if the store reads whole values
-     * anyway. */
+    bool owner;            /* Of ranks that hold the same, the one that writes it. */
+    bool no_workers;       /* Work is done by kvg_mover_work() and kvg_mover_finish(). */
+    uint32_t worker_count; /* Threads; 0: 2. */
+    /* 0: as many as make reads of 64 KiB, at most an eighth; or all, if the store reads whole
+     * values anyway. */
     uint32_t layers_a_read;
-    uint32_t jobs_max;      /* Loads and offloads not taken yet, each; 0: 1,024. */
-    uint64_t pages_max;     /* Of all of them together; 0: 1,048,576. */
-    size_t staging_bytes;   /* Of all workers, if memory is not the host's; 0: 64 MiB. */
+    uint32_t jobs_max;    /* Loads and offloads not taken yet, each; 0: 1,024. */
+    uint64_t pages_max;   /* Of all of them together; 0: 1,048,576. */
+    size_t staging_bytes; /* Of all workers, if memory is not the host's; 0: 64 MiB. */
 };
 
 struct kvg_mover;

@@ -10,9 +10,9 @@
  * systems keep such a file in larger pieces, which makes writes a quarter faster.
  *
  * The index keeps one number for a part: its checksum, or that of the table of chunk checksums.
- * So a range can be verified by reading the table and the chunks that it touches: one layer
- * of a part costs about as much as it has bytes.  A whole value is verified without the table, slice by slice as it comes,
- * straight into the caller's memory.
+ * So a range can be verified by reading the table and the chunks that it touches: one layer of a
+ * part costs about as much as it has bytes.  A whole value is verified without the table, slice by
+ * slice as it comes, straight into the caller's memory.
  *
  * Readers take no lock.  The slot may be given to another part while they read; then what they
  * have does not match the checksum of the part they asked for. */

@@ -51,7 +51,7 @@ KVG_API KVG_MUST_CHECK kvg_err kvg_cache_match(struct kvg_cache *cache,
 
 /* A whole insert.  `taken_out` (NULL is allowed) is set also when it fails, with KVG_ENOMEM: slots
  * at and above prev_prefix_length and below it are the tree's, or free again; the others are
- * still the caller's. */
+ * still the caller's.  Of a declined insert all are. */
 KVG_API KVG_MUST_CHECK kvg_err kvg_cache_insert(struct kvg_cache *cache,
     const struct kvg_tree_insert *insert, struct kvg_tree_inserted *out,
     uint64_t *taken_out, struct kvg_error *error);

@@ -237,7 +237,7 @@ kvg_err kvg_cache_insert(struct kvg_cache *cache, const struct kvg_tree_insert *
     while (err == KVG_OK) {
         err = kvi_cache_do(cache, &cache->actions, error);
         if (out->done) {
-            if (taken_out != NULL)
+            if (taken_out != NULL && !out->rotation_declined)
                 *taken_out = UINT64_MAX;
             return err;
         }

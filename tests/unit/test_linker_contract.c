@@ -384,6 +384,34 @@ TEST(swa_reuse_policy_tracks_layout_without_a_tier_condition)
     }
 }
 
+TEST(a_declined_insert_leaves_every_slot_with_its_caller)
+{
+    struct mem_store store;
+    struct fix fix;
+    struct kvg_span items[4];
+    struct kvg_spans spans = {items, 0, 4};
+    struct kvg_tree_insert insert;
+    struct kvg_tree_inserted inserted;
+    uint64_t taken;
+
+    start(&fix, (struct setup){.hits = NO_OFFLOAD}, &store);
+    lk_insert(&fix, lk_run_of(1, 2));
+    uint64_t before = kvg_slots_available(fix.memory.slots);
+    CHECK_EQ(kvg_slots_alloc(fix.memory.slots, 4, &spans, NULL), KVG_OK);
+    kvg_tree_insert_init(&insert);
+    insert.key = lk_run_of(1, 4);
+    insert.value = items;
+    insert.value_count = spans.count;
+    insert.rotation_base = 1; /* What is there has none. */
+    CHECK_EQ(kvg_cache_insert(fix.cache, &insert, &inserted, &taken, &fix.error), KVG_OK);
+    CHECK(inserted.rotation_declined);
+    CHECK_EQ(taken, 0);
+    CHECK_EQ(kvg_slots_available(fix.memory.slots), before - 4);
+    CHECK_EQ(kvg_slots_release(fix.memory.slots, items, spans.count, NULL), KVG_OK);
+    lk_check(&fix);
+    stop(&fix, &store);
+}
+
 TEST(cache_without_swa_needs_no_reprefill)
 {
     struct mem_store store;
@@ -555,6 +583,7 @@ TEST_MAIN(RUN(failed_offload_rolls_back_split_fragments),
     RUN(an_empty_transfer_list_is_never_offered),
     RUN(linker_refuses_every_component_it_cannot_do_by_name),
     RUN(swa_reuse_policy_tracks_layout_without_a_tier_condition),
+    RUN(a_declined_insert_leaves_every_slot_with_its_caller),
     RUN(cache_without_swa_needs_no_reprefill),
     RUN(sparse_retention_offers_only_the_windows_before_a_checkpoint),
     RUN(a_load_that_crosses_a_checkpoint_offers_nothing),

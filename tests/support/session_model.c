@@ -11,9 +11,20 @@ struct kvg_str model_id(uint32_t session)
     return (struct kvg_str){ids[session], strlen(ids[session])};
 }
 
+bool model_ended(const struct world *world)
+{
+    return world->data != NULL && world->data_end - world->data < 2;
+}
+
 uint32_t model_below(struct world *world, uint32_t limit)
 {
-    return (uint32_t)kvi_rng_below(&world->rng, limit);
+    if (world->data == NULL)
+        return (uint32_t)kvi_rng_below(&world->rng, limit);
+    if (model_ended(world))
+        return 0;
+    uint32_t drawn = world->data[0] | (uint32_t)world->data[1] << 8;
+    world->data += 2;
+    return drawn % limit;
 }
 
 struct kvg_tree_node model_get(struct world *world, kvg_node_id id)

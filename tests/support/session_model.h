@@ -40,6 +40,7 @@ struct session {
 struct world {
     struct kit *kit;
     struct kvi_rng rng;
+    const uint8_t *data, *data_end; /* Instead of random numbers, if not NULL. */
     uint64_t seed;
     uint32_t components, window, page, step;
     enum kvg_policy policy;
@@ -61,8 +62,9 @@ struct world {
 
 struct kvg_str model_id(uint32_t session);
 
-/* Below `limit`, at random. */
+/* Below `limit`, at random, or as two bytes say; 0 after the last. */
 uint32_t model_below(struct world *world, uint32_t limit);
+bool model_ended(const struct world *world);
 
 struct kvg_tree_node model_get(struct world *world, kvg_node_id id);
 
@@ -78,5 +80,10 @@ bool model_touch(struct world *world, struct session *session, kvg_node_id node)
 void model_fall_back(struct world *world);
 
 void model_compare(struct world *world);
+
+/* session_steps.c: what is in the tree, as `number` says; and a run of that many steps, or as many
+ * as there are bytes for. */
+void session_setup(struct world *world, uint64_t number);
+void session_run(struct world *world, uint32_t steps);
 
 #endif

@@ -335,6 +335,54 @@ TEST(hicache_write_through_internal_swa_evict_keeps_drop)
     kit_free(kit);
 }
 
+TEST(hicache_internal_mamba_backup_waits_for_pending_swa)
+{
+    struct kit *kit = new_kit(FULL | SWA | MAMBA, 3, 1);
+    struct kvg_tree_transfer t[KVG_COMPONENT_MAX];
+    struct kvg_span spans[KVG_COMPONENT_MAX];
+    struct kvg_tree_evicted out;
+    uint32_t tokens[] = {1, 2, 3};
+    uint32_t slots[] = {10, 11, 12};
+    size_t count;
+
+    kvg_tree_settings(kit->tree)->write_back = true;
+    for (uint32_t n = 1; n <= 3; n++)
+        kit_insert(kit,
+            (struct kit_insert){
+                .tokens = {tokens, n}, .slots = {slots, n}, .prev = n - 1, .mamba = n});
+    kvg_node_id top = kit_node(kit, 2);
+    kvg_node_id window[2] = {kit_node(kit, 3), top};
+    /* The window of #3 reaches up to #2: both are pending under #3. */
+    must(kit, kvg_tree_write_build(kit->tree, window[0], t, &count, &kit->error));
+    CHECK_EQ(count, 3);
+    CHECK_EQ(t[1].node_count, 2);
+    give_slots(t, count, spans, &kit->next_host);
+    must(kit, kvg_tree_write_commit(kit->tree, t, count, &kit->error));
+    must(kit, kvg_tree_write_mark(kit->tree, window, 2, kit_node(kit, 3), &kit->error));
+    CHECK_EQ(window[0], top);
+
+    /* Now the state of #2 is to go, and has to be written before. */
+    must(kit, kvg_tree_evict_start(kit->tree, KVG_COMPONENT_MAMBA, 1, &kit->error));
+    must(kit, kvg_tree_evict_next(
+                  kit->tree, KVG_COMPONENT_MAMBA, 0, &kit->actions, &out, &kit->error));
+    CHECK_EQ(out.backup_node, top);
+    must(kit, kvg_tree_write_build(kit->tree, top, t, &count, &kit->error));
+    CHECK_EQ(count, 2); /* FULL and the state: the window is on host already. */
+    give_slots(t, count, spans, &kit->next_host);
+    must(kit, kvg_tree_write_commit(kit->tree, t, count, &kit->error));
+    CHECK_EQ(kvg_tree_write_mark(kit->tree, &top, 1, top, &kit->error), KVG_ESTATE);
+    CHECK(strstr(kit->error.message, "pending under a different write-through ack"));
+    must(kit, kvg_tree_write_finish(kit->tree, window, 2, kit_node(kit, 3), &kit->error));
+    must(kit, kvg_tree_write_mark(kit->tree, &top, 1, top, &kit->error));
+    must(kit, kvg_tree_write_finish(kit->tree, &top, 1, top, &kit->error));
+    must(kit, kvg_tree_evict_finish_state(
+                  kit->tree, KVG_COMPONENT_MAMBA, top, &kit->actions, &out, &kit->error));
+    CHECK_STR((kit_clear(kit), kit_do_actions(kit)), "free_MAMBA(1)");
+    must(kit, kvg_tree_evict_end(kit->tree, KVG_COMPONENT_MAMBA, &kit->error));
+    CHECK_EQ(host(kit, 2, KVG_COMPONENT_MAMBA), 1);
+    kit_free(kit);
+}
+
 /* ---- Events -------------------------------------------------------------------------------- */
 
 TEST(reinsertion_of_a_host_only_node_tells_the_device_and_the_session)
@@ -519,6 +567,7 @@ TEST_MAIN(RUN(hicache_swa_load_back_min_suffix),
     RUN(hicache_write_through_offloads_swa_split_leaf),
     RUN(hicache_write_back_internal_swa_evict_demotes_kv),
     RUN(hicache_write_through_internal_swa_evict_keeps_drop),
+    RUN(hicache_internal_mamba_backup_waits_for_pending_swa),
     RUN(reinsertion_of_a_host_only_node_tells_the_device_and_the_session),
     RUN(a_host_only_prefetch_publishes_one_event_without_a_parent),
     RUN(mamba_evict_only_and_what_a_match_finds_then),

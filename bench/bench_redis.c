@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* bench_redis.c -- what `redis:` costs on top of the server: the floor is redis-benchmark, one client,
- * values of the same size, as many commands in a pipeline as keys in a call.
+/* bench_redis.c -- what `redis:` costs on top of the server: the floor is redis-benchmark, one
+ * client, values of the same size, as many commands in a pipeline as keys in a call.
  *
  * Its SET and GET know nothing of pages: each put of the store is a script that publishes a whole
  * page, tells it in a stream and keeps the order of eviction.  Starts a server of its own, on

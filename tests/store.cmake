@@ -46,7 +46,7 @@ kvgraft_test(test_store_crash_more SOURCES store/test_crash.c store/disk.c
 target_include_directories(test_store_crash PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_include_directories(test_store_crash_more PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 # Found once: a segment whose maker died before its name was on disk.
-add_test(NAME test_store_crash_nameless COMMAND test_store_crash 1 1968)
+add_test(NAME test_store_crash_nameless COMMAND test_store_crash 1 2685)
 set_tests_properties(test_store_crash_nameless PROPERTIES LABELS quick)
 
 kvgraft_test(test_store_fault SOURCES store/test_fault.c LIBRARIES kvgraft_store_suite)

@@ -65,16 +65,76 @@ static kvg_err share_run(struct share *share,
 }
 /* Asking -------------------------------------------------------------------------------------- */
 
+#define EXISTS_RUN 16u /* Keys of one question. */
+#define MIXED 2u       /* Of a run of which some are there. */
+
+/* Of a run the server says how many are there. */
+static bool take_run(void *context, size_t index, const redisReply *reply)
+{
+    struct share *share = context;
+    size_t first = index * EXISTS_RUN;
+    size_t left = share->count - first;
+    size_t keys = left < EXISTS_RUN ? left : EXISTS_RUN;
+    size_t i;
+
+    if (reply->type != REDIS_REPLY_INTEGER)
+        share->failure = kvi_redis_fail(
+            &share->redis->servers[share->server], "exists", reply, share->error);
+    for (i = 0; i < keys; i++)
+        share->present[share->which[first + i]] =
+            reply->type != REDIS_REPLY_INTEGER || reply->integer == 0 ? 0
+            : (size_t)reply->integer == keys                          ? 1
+                                                                      : MIXED;
+    return true;
+}
+
 static bool take_exists(void *context, size_t index, const redisReply *reply)
 {
     struct share *share = context;
 
-    if (reply->type == REDIS_REPLY_INTEGER)
-        share->present[share->which[index]] = reply->integer != 0;
-    else
+    share->present[share->which[index]] =
+        reply->type == REDIS_REPLY_INTEGER && reply->integer != 0;
+    if (reply->type != REDIS_REPLY_INTEGER)
         share->failure = kvi_redis_fail(
             &share->redis->servers[share->server], "exists", reply, share->error);
     return true;
+}
+
+/* Asks a server for its keys a run at a time; then, one by one, for those of runs of which some are
+ * there.  A prompt's keys are there up to some point, so that is one run. */
+static kvg_err ask_server(
+    struct share *share, const struct kvg_str *keys, size_t key_count)
+{
+    size_t i;
+    kvg_err err;
+
+    share->count = 0;
+    for (i = 0; i < key_count; i++) {
+        if (kvi_redis_server_of(share->redis, keys[i]) == share->server)
+            share->which[share->count++] = (uint32_t)i;
+    }
+    for (i = 0; i < share->count; i++) {
+        size_t left = share->count - i;
+
+        if (i % EXISTS_RUN == 0) {
+            kvi_redis_command(&share->pipe, 1 + (left < EXISTS_RUN ? left : EXISTS_RUN));
+            kvi_redis_arg_text(&share->pipe, "EXISTS");
+        }
+        kvi_redis_arg_value_key(&share->pipe, share->redis, keys[share->which[i]]);
+    }
+    err = share_run(share, take_run);
+    share->count = 0;
+    for (i = 0; i < key_count && err == KVG_OK; i++) {
+        if (share->present[i] != MIXED)
+            continue;
+        kvi_redis_command(&share->pipe, 2);
+        kvi_redis_arg_text(&share->pipe, "EXISTS");
+        kvi_redis_arg_value_key(&share->pipe, share->redis, keys[i]);
+        share->which[share->count++] = (uint32_t)i;
+    }
+    if (err == KVG_OK && share->count > 0)
+        err = share_run(share, take_exists);
+    return err;
 }
 
 kvg_err kvi_redis_exists(void *self, const struct kvg_str *keys, size_t key_count,
@@ -83,25 +143,17 @@ kvg_err kvi_redis_exists(void *self, const struct kvg_str *keys, size_t key_coun
     struct redis *redis = self;
     struct share share;
     kvg_err err = KVG_OK;
-    uint32_t server;
     size_t i;
 
     (void)stop_at_gap; /* One round trip is the same for few and for many. */
     if (!share_init(&share, redis, key_count, error))
         return kvi_redis_no_memory(error);
     share.present = present;
-    for (server = 0; server < redis->server_count && err == KVG_OK; server++) {
-        share.server = server;
-        share.count = 0;
-        for (i = 0; i < key_count; i++) {
-            if (kvi_redis_server_of(redis, keys[i]) != server)
-                continue;
-            kvi_redis_command(&share.pipe, 2);
-            kvi_redis_arg_text(&share.pipe, "EXISTS");
-            kvi_redis_arg_value_key(&share.pipe, redis, keys[i]);
-            share.which[share.count++] = (uint32_t)i;
-        }
-        err = share_run(&share, take_exists);
+    for (; share.server < redis->server_count && err == KVG_OK; share.server++)
+        err = ask_server(&share, keys, key_count);
+    for (i = 0; i < key_count; i++) {
+        if (present[i] == MIXED)
+            present[i] = 0; /* The second question failed. */
     }
     share_fini(&share);
     return err;

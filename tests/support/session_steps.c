@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: The kvgraft authors */
 
 /* session_steps.c -- random steps of conversations, each held against the model
- * (session_model.h).  Each eviction takes what a scan of all nodes says, and spares what it says. */
+ * (session_model.h).  Each eviction takes what a scan of all nodes says, and spares the same. */
 #include "session_model.h"
 
 /* ---- Steps --------------------------------------------------------------------------------- */

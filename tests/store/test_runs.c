@@ -93,9 +93,13 @@ static struct kvg_store *open_store(void)
     return store;
 }
 
+static size_t ALL_OF; /* Bytes of every part; 0: random. */
+
 /* Mostly runs of the sizes that are written together. */
 static size_t random_bytes(size_t before)
 {
+    if (ALL_OF != 0)
+        return ALL_OF;
     switch (kvi_rng_below(&RNG, 8)) {
     case 0:
         return 4096;
@@ -201,7 +205,7 @@ static size_t get_all(struct kvg_store *store, bool in_ranges)
     return good;
 }
 
-static void flip_a_byte_of_segment_0(void)
+static void flip_byte(long at)
 {
     char path[DIR_BYTES + 32];
     FILE *file;
@@ -210,8 +214,9 @@ static void flip_a_byte_of_segment_0(void)
     snprintf(path, sizeof(path), "%s/segment-00000000", DIR);
     file = fopen(path, "r+");
     CHECK(file != NULL);
+    fseek(file, at, SEEK_SET);
     byte = fgetc(file);
-    fseek(file, 0, SEEK_SET);
+    fseek(file, at, SEEK_SET);
     fputc(byte ^ 4, file);
     fclose(file);
 }
@@ -244,16 +249,42 @@ TEST(damage_to_one_of_many_read_together_costs_that_one)
     struct kvg_store_stats stats = {.struct_bytes = sizeof(stats)};
 
     CHECK(dir_make(DIR));
+    ALL_OF = 4096;
     make_parts();
+    ALL_OF = 0;
     store = open_store();
     put_all(store);
-    flip_a_byte_of_segment_0();
+    flip_byte(7 * 4096 + 9);
     CHECK_EQ(get_all(store, false), PAGES * PARTS - 1);
     kvg_store_stats(store, &stats);
     CHECK_EQ(stats.lost_objects, 1);
     CHECK_EQ(stats.checksum_failures, 1);
     kvg_store_close(store);
     free_parts();
+    dir_remove(DIR);
+}
+
+TEST(damage_is_found_by_who_reads_it_and_not_by_who_reads_beside_it)
+{
+    static uint8_t out[50000];
+    struct kvg_store *store;
+    struct kvg_store_range beside[2] = {{5, 40000, out}, {200001, 999, out + 40000}};
+    struct kvg_store_range there = {99990, 20, out};
+    struct kvg_store_get get = {
+        .key = str_of("large_0"), .ranges = beside, .range_count = 2};
+
+    CHECK(dir_make(DIR));
+    store = open_store();
+    CHECK_EQ(kit_put(store, "large", 1, 300000, NULL), KVG_OK);
+    flip_byte(100000);
+    CHECK_EQ(kvg_store_get(store, &get, 1, NULL), KVG_OK);
+    CHECK(value_good(get.key, 5, out, 40000));
+    CHECK(value_good(get.key, 200001, out + 40000, 999));
+    get.ranges = &there;
+    get.range_count = 1;
+    CHECK_EQ(kvg_store_get(store, &get, 1, NULL), KVG_ECHECKSUM);
+    CHECK(!kit_exists(store, "large_0"));
+    kvg_store_close(store);
     dir_remove(DIR);
 }
 
@@ -366,6 +397,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest TESTS[] = {
         RUN(parts_of_all_sizes_put_in_one_call_come_back_in_one_call),
         RUN(damage_to_one_of_many_read_together_costs_that_one),
+        RUN(damage_is_found_by_who_reads_it_and_not_by_who_reads_beside_it),
         RUN(slots_freed_here_and_there_are_used_again),
         RUN(large_parts_go_past_the_page_cache_where_that_was_asked_for),
         RUN(a_ring_reads_what_was_asked_and_says_what_failed),

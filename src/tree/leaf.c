@@ -21,7 +21,8 @@ bool kvi_is_device_leaf(const struct kvg_tree *tree, const struct kvi_node *node
 {
     (void)tree;
     return node->device_child_count == 0 && node->locked_parts[KVG_TIER_DEVICE] == 0 &&
-           kvi_full_on_device(node) && !kvi_awaits(node, 0) && !kvi_is_root(node);
+           kvi_full_on_device(node) && !kvi_awaits(node, 0) &&
+           (node->flags & KVI_NODE_ACK) == 0 && !kvi_is_root(node);
 }
 
 bool kvi_is_host_leaf(const struct kvg_tree *tree, const struct kvi_node *node)

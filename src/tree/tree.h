@@ -166,7 +166,8 @@ enum kvi_node_flag {
     KVI_NODE_FULL_DEVICE =
         1 << 9, /* FULL has a device value: what its length says too. */
     KVI_NODE_PLACED_FIRST =
-        1 << 10, /* Has an entry on the device shelves; next bit: host. */
+        1 << 10,            /* Has an entry on the device shelves; next bit: host. */
+    KVI_NODE_ACK = 1 << 12, /* Names a load under way: see withdraw.c. */
 };
 
 struct kvi_node {

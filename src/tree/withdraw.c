@@ -18,6 +18,8 @@
  *
  * What holds:
  *
+ *   - The ack is no device leaf until its load ends, locked or not: if it went, nobody could find
+ *     what the load marked above it.
  *   - The ack is the deepest node of its load, and all it marked lies on the path above it, so one
  *     climb finds everything.  Splits make prefixes, which are on that path too.
  *   - A node that awaits FULL was made by that load, or hangs below one that was: nobody else can
@@ -35,9 +37,10 @@ kvg_err kvg_tree_load_mark(struct kvg_tree *tree, kvg_node_id id, uint32_t compo
     kvg_node_id ack, struct kvg_error *error)
 {
     struct kvi_node *node = kvi_node_find(tree, id);
+    struct kvi_node *end = kvi_node_find(tree, ack);
     uint16_t bits = 0;
 
-    if (node == NULL || kvi_node_find(tree, ack) == NULL)
+    if (node == NULL || end == NULL)
         return kvi_no_node(error, node == NULL ? id : ack);
     if (node->pending_load != KVG_NODE_NONE && node->pending_load != ack)
         return kvi_fail_node(
@@ -54,6 +57,8 @@ kvg_err kvg_tree_load_mark(struct kvg_tree *tree, kvg_node_id id, uint32_t compo
         return KVG_OK;
     node->flags |= bits;
     node->pending_load = ack;
+    end->flags |= KVI_NODE_ACK;
+    kvi_leaf_update(tree, end);
     kvi_duplicate_update(tree, node);
     kvi_leaf_update(tree, node);
     return KVG_OK;
@@ -67,6 +72,12 @@ static void unmark(struct kvg_tree *tree, struct kvi_node *node)
     kvi_leaf_update(tree, node);
 }
 
+static void end_load(struct kvg_tree *tree, struct kvi_node *end)
+{
+    end->flags &= (uint16_t)~KVI_NODE_ACK;
+    kvi_leaf_update(tree, end);
+}
+
 kvg_err kvg_tree_load_confirm(
     struct kvg_tree *tree, kvg_node_id ack, struct kvg_error *error)
 {
@@ -74,6 +85,7 @@ kvg_err kvg_tree_load_confirm(
 
     if (node == NULL)
         return kvi_no_node(error, ack);
+    end_load(tree, node);
     for (; node != NULL; node = kvi_parent(tree, node)) {
         if (node->pending_load == ack)
             unmark(tree, node);
@@ -193,6 +205,7 @@ kvg_err kvg_tree_load_withdraw(struct kvg_tree *tree, kvg_node_id ack,
         return err;
 
     struct kvi_node *above = top != NULL ? kvi_parent(tree, top) : node;
+    end_load(tree, node);
     if (top != NULL)
         delete_subtree(tree, top, actions);
     for (struct kvi_node *n = above; n != NULL; n = kvi_parent(tree, n)) {

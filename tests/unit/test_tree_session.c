@@ -254,6 +254,26 @@ TEST(a_frontier_at_pages_that_never_came_falls_back)
     kit_free(kit);
 }
 
+TEST(the_node_that_names_a_load_is_no_leaf_until_the_load_ends)
+{
+    struct kit *kit = new_kit(FULL | SWA, 2, KVG_POLICY_LRU);
+    kvg_node_id ack;
+
+    kit_insert_run(kit, LIST(1, 2), 10);
+    ack = kit_node(kit, 2);
+    CHECK_EQ(kvg_tree_load_mark(kit->tree, ack, SWA, ack, &kit->error), KVG_OK);
+    kit_match(kit, LIST(1)); /* The prefix carries the mark too. */
+    kit_evict(kit, 9, 9, 0); /* Windows that are not there yet may go, the node not. */
+    CHECK(kvg_tree_contains(kit->tree, ack));
+    CHECK_EQ(kvg_tree_load_withdraw(kit->tree, ack, &kit->actions, &kit->error), KVG_OK);
+    kit_do_actions(kit);
+    kit_check(kit);
+    CHECK(kit_get(kit, 2).device_leaf);
+    kit_evict(kit, 9, 0, 0);
+    CHECK_EQ(kvg_tree_first_child(kit->tree, kvg_tree_root(kit->tree)), KVG_NODE_NONE);
+    kit_free(kit);
+}
+
 TEST(a_frontier_does_not_fall_onto_another_of_its_session)
 {
     struct kit *kit = new_kit(FULL, 0, KVG_POLICY_LRU);
@@ -532,6 +552,7 @@ TEST_MAIN(RUN(an_opening_has_a_number_of_its_own_and_a_request_of_another_holds_
     RUN(the_end_of_a_session_brings_its_leaf_forward),
     RUN(a_deleted_frontier_falls_back_to_the_node_above_that_can_be_used),
     RUN(a_frontier_at_pages_that_never_came_falls_back),
+    RUN(the_node_that_names_a_load_is_no_leaf_until_the_load_ends),
     RUN(a_frontier_does_not_fall_onto_another_of_its_session),
     RUN(recency_lists_keep_covered_nodes_before_the_others),
     RUN(a_window_that_falls_back_becomes_recent),

@@ -57,14 +57,15 @@ static void load_standin(void)
     find("standin_stats", &standin.stats);
 }
 
+/* The context is what stands before the scheme. */
 static bool make(void *context, uint64_t bytes_max, char url[CONFORMANCE_URL_BYTES])
 {
-    (void)context;
     standin.reset();
     standin.lease_ms(0); /* So that the suite's evictions need not wait. */
     if (bytes_max != 0)
         standin.capacity(bytes_max);
-    snprintf(url, CONFORMANCE_URL_BYTES, "mooncake:?library=%s", KVT_STANDIN_MOONCAKE);
+    snprintf(url, CONFORMANCE_URL_BYTES, "%smooncake:?library=%s", (const char *)context,
+        KVT_STANDIN_MOONCAKE);
     return true;
 }
 
@@ -316,14 +317,24 @@ static int run_own(void)
 
 int main(void)
 {
+    static char plain[] = "";
+    static char wrapped[] = "fault+";
     static const struct conformance_backend MOONCAKE = {.name = "mooncake",
         .make = make,
         .destroy = destroy,
+        .context = plain,
         .value_max = UINT64_C(8) << 20,
         .one_process = true};
+    static const struct conformance_backend FAULT = {.name = "fault+mooncake",
+        .make = make,
+        .destroy = destroy,
+        .context = wrapped,
+        .value_max = UINT64_C(1) << 20,
+        .one_process = true,
+        .threads = 8};
     int failed;
 
     load_standin();
-    failed = conformance_run(&MOONCAKE);
+    failed = conformance_run(&MOONCAKE) + conformance_run(&FAULT);
     return run_own() + failed != 0;
 }

@@ -126,11 +126,12 @@ static void tell(const struct server *server, const char *line, char *answer, si
     close(fd);
 }
 
+/* The context is what stands before the scheme. */
 static bool make(void *context, uint64_t bytes_max, char url[CONFORMANCE_URL_BYTES])
 {
-    (void)context;
-    snprintf(url, CONFORMANCE_URL_BYTES, "redis:%s?prefix=t%u:&bytes=%" PRIu64,
-        servers[0].socket, ++places, bytes_max == 0 ? UINT64_C(256) << 20 : bytes_max);
+    snprintf(url, CONFORMANCE_URL_BYTES, "%sredis:%s?prefix=t%u:&bytes=%" PRIu64,
+        (const char *)context, servers[0].socket, ++places,
+        bytes_max == 0 ? UINT64_C(256) << 20 : bytes_max);
     return true;
 }
 
@@ -394,10 +395,19 @@ static int run_own(void)
 
 int main(void)
 {
+    static char plain[] = "";
+    static char wrapped[] = "fault+";
     static const struct conformance_backend REDIS = {.name = "redis",
         .make = make,
         .destroy = destroy,
+        .context = plain,
         .value_max = UINT64_C(16) << 20};
+    static const struct conformance_backend FAULT = {.name = "fault+redis",
+        .make = make,
+        .destroy = destroy,
+        .context = wrapped,
+        .value_max = UINT64_C(1) << 20,
+        .threads = 8};
     char command[96];
     int failed;
     unsigned i;
@@ -413,7 +423,7 @@ int main(void)
             return SKIPPED;
         }
     }
-    failed = conformance_run(&REDIS);
+    failed = conformance_run(&REDIS) + conformance_run(&FAULT);
     failed += run_own();
     for (i = 0; i < SERVERS; i++)
         stop(&servers[i]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* One index that grows from a million pages to a hundred and twenty-eight: what gets dearer on the way?
+/* One index that grows from a million pages to a hundred and twenty-eight: what gets dearer?
  *
  * At each size: events a second, the writer's longest single step (it copies a segment, or the
  * directory, now and then), memory a page, and a look-up of pages that are there.  The floor of

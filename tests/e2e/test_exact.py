@@ -314,3 +314,29 @@ def test_a_cleared_store_is_empty_at_once(make_daemon, tmp_path):
         eventually(lambda: is_right(daemon, writer.keys), "it holds what the store does")
     finally:
         ours.kill()
+
+
+@pytest.mark.skipif(not has_store_command(), reason="no command to write a store with")
+def test_two_publishers_and_two_daemons_on_one_directory_all_tell_the_same(make_daemon, tmp_path):
+    """Each publisher follows the directory by itself: none needs the other, and either may die."""
+    rng = random.Random(4)
+    publishers = [Ours(str(tmp_path / "store")) for _ in range(2)]
+    writer = Writer(publishers[0].url)
+    writer.change(rng, 5)
+    for publisher in publishers:
+        publisher.start()
+    try:
+        daemons = [make_daemon([publisher.source()]).start() for publisher in publishers]
+        for turn in range(4):
+            writer.change(rng, 5)
+            for daemon in daemons:
+                eventually(lambda d=daemon: is_right(d, writer.keys), "turn %d" % turn)
+        publishers[0].kill()
+        writer.change(rng, 5)
+        eventually(lambda: is_right(daemons[1], writer.keys), "the other goes on")
+        publishers[0].start()
+        for daemon in daemons:
+            eventually(lambda d=daemon: is_right(d, writer.keys), "both again")
+    finally:
+        for publisher in publishers:
+            publisher.kill()

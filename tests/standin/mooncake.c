@@ -51,7 +51,7 @@ static struct {
     struct object *buckets[BUCKETS];
     struct buffer buffers[BUFFERS_MAX];
     struct standin_stats stats;
-    uint64_t now_ms, lease_ms, capacity, read_takes_ms, full_for, full_after;
+    uint64_t now_ms, lease_ms, capacity, read_takes_ms, full_for, full_after, unfinished;
     int refuse_setup;
     bool owner_dead;
 } store = {.lease_ms = 10000, .capacity = UINT64_MAX, .full_after = UINT64_MAX};
@@ -136,6 +136,10 @@ static int put_one(const char *key, const void *value, size_t bytes)
     if (store.full_for > 0) {
         store.full_for--;
         return KVI_MOONCAKE_NO_SPACE;
+    }
+    if (store.unfinished > 0) {
+        store.unfinished--;
+        return KVI_MOONCAKE_EXISTS;
     }
     if (*place_of(key) != NULL)
         return KVI_MOONCAKE_OK; /* What is there stays. */
@@ -508,6 +512,7 @@ API void standin_reset(void)
     store.capacity = UINT64_MAX;
     store.read_takes_ms = 0;
     store.full_for = 0;
+    store.unfinished = 0;
     store.full_after = UINT64_MAX;
     store.refuse_setup = 0;
     store.owner_dead = false;
@@ -553,6 +558,11 @@ API void standin_owner_dead(int dead)
 API void standin_full_for(uint64_t puts)
 {
     set(&store.full_for, puts);
+}
+
+API void standin_unfinished(uint64_t puts)
+{
+    set(&store.unfinished, puts);
 }
 
 API void standin_full_after(uint64_t puts)

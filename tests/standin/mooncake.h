@@ -37,6 +37,8 @@ void standin_owner_dead(int dead);
 void standin_full_for(uint64_t puts);
 /* After so many more puts, each one fails with -200. */
 void standin_full_after(uint64_t puts);
+/* The next so many puts find an unfinished one in the way: -705, and the key does not exist. */
+void standin_unfinished(uint64_t puts);
 /* setup() fails with this code; 0: it does not. */
 void standin_refuse_setup(int code);
 void standin_stats(struct standin_stats *out);

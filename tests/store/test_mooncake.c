@@ -27,6 +27,7 @@ static struct {
     void (*owner_dead)(int dead);
     void (*full_for)(uint64_t puts);
     void (*full_after)(uint64_t puts);
+    void (*unfinished)(uint64_t puts);
     void (*refuse_setup)(int code);
     void (*stats)(struct standin_stats *out);
 } standin;
@@ -53,6 +54,7 @@ static void load_standin(void)
     find("standin_owner_dead", &standin.owner_dead);
     find("standin_full_for", &standin.full_for);
     find("standin_full_after", &standin.full_after);
+    find("standin_unfinished", &standin.unfinished);
     find("standin_refuse_setup", &standin.refuse_setup);
     find("standin_stats", &standin.stats);
 }
@@ -182,6 +184,21 @@ TEST(a_full_store_is_tried_once_more)
     kvg_store_close(store);
 }
 
+TEST(a_key_that_a_dead_writer_left_unfinished_is_absent_until_the_master_lets_it_go)
+{
+    struct kvg_store *store = open_store(NULL);
+    char value[VALUE_BYTES];
+
+    standin.unfinished(2);
+    CHECK_EQ(put_one(store, "page"), KVG_EIO);
+    CHECK(!is_there(store, "page"));
+    CHECK_EQ(get_one(store, "page", value), KVG_ENOENT);
+    CHECK_EQ(put_one(store, "page"), KVG_EIO);
+    CHECK_EQ(put_one(store, "page"), KVG_OK);
+    CHECK(is_there(store, "page"));
+    kvg_store_close(store);
+}
+
 TEST(a_page_that_fails_in_the_middle_leaves_none_of_its_parts)
 {
     struct kvg_store *store = open_store(NULL);
@@ -305,6 +322,7 @@ static int run_own(void)
         RUN(a_lease_that_ends_during_a_read_makes_the_read_fail),
         RUN(a_dead_owner_costs_one_failed_read_and_no_more),
         RUN(a_full_store_is_tried_once_more),
+        RUN(a_key_that_a_dead_writer_left_unfinished_is_absent_until_the_master_lets_it_go),
         RUN(a_page_that_fails_in_the_middle_leaves_none_of_its_parts),
         RUN(a_key_known_to_be_absent_is_not_asked_for_and_renews_no_lease),
         RUN(probing_for_what_is_absent_does_not_keep_a_full_store_full),

@@ -234,6 +234,25 @@ KVG_API bool kvg_presence_page_parts(struct kvg_presence_reader *reader,
     const struct kvg_presence_view *view, const struct kvg_key *key, uint8_t *cpu_bits,
     uint8_t *disk_bits, size_t bits_bytes);
 
+/* What an index that follows a store can tell that store's backend, so that questions about what
+ * is not there cost neither a round trip nor a lease:
+ *
+ *     struct kvg_presence_filter filter = {view, layout};
+ *     options.absent = (struct kvg_store_absent){kvg_presence_filter_absent, &filter};
+ *
+ * True only if the object key is a part of the layout, in the view's tenant and prefix, that
+ * the index does not hold while it is `fresh` and whole (not `partial`).  Else nobody is sure,
+ * and the store is asked.  What others stored a moment ago, and no event has told yet, counts as
+ * absent: an engine then computes what it might have loaded, and its put finds it there.
+ *
+ * Any thread; each call takes a seat for its time, and is not sure when there is none.  View
+ * and layout are the caller's and must live as long. */
+struct kvg_presence_filter {
+    const struct kvg_presence_view *view;
+    const struct kvg_layout *layout; /* That of the view. */
+};
+KVG_API bool kvg_presence_filter_absent(void *context, struct kvg_str object_key);
+
 KVG_END_DECLS
 
 #endif

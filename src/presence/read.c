@@ -162,40 +162,49 @@ static bool copy_parts(const struct kvg_presence_view *view, struct kvi_bucket *
     return record == NULL || ((sequence & 1) == 0 && load(&record->sequence) == sequence);
 }
 
-bool kvg_presence_page_parts(struct kvg_presence_reader *reader,
+enum found kvi_presence_read_parts(struct kvg_presence_reader *reader,
     const struct kvg_presence_view *view, const struct kvg_key *key, uint8_t *cpu_bits,
     uint8_t *disk_bits, size_t bits_bytes)
 {
     struct kvg_lookup unused = {.view = view};
+    enum found found = FOUND_UNSTABLE;
     struct verdict verdict;
     struct kvi_slot slot;
-    bool is_known = false;
     uint32_t attempt;
 
     KVI_ASSERT(view->index == reader->index);
     kvi_presence_pin(reader);
-    for (attempt = 0; attempt < READ_RETRIES_MAX; attempt++) {
+    for (attempt = 0; attempt < READ_RETRIES_MAX && found == FOUND_UNSTABLE; attempt++) {
         struct kvi_directory *directory =
             atomic_load_explicit(&reader->index->directory, memory_order_seq_cst);
         struct probe probe = begin_probe(directory, view, key);
         uint32_t meta;
 
-        is_known = kvi_presence_find_page(view, &probe, &verdict, &slot, &unused);
-        if (!is_known)
-            break;
+        unused.gave_up = 0;
+        if (!kvi_presence_find_page(view, &probe, &verdict, &slot, &unused)) {
+            found = unused.gave_up == 0 ? FOUND_OTHER : FOUND_UNSTABLE;
+            continue;
+        }
         meta = atomic_load_explicit(&slot.bucket->meta[slot.at], memory_order_acquire);
         if (load(&slot.bucket->head[slot.at]) == probe.head &&
             copy_parts(view, slot.bucket, slot.at, cpu_bits, disk_bits, bits_bytes) &&
             (meta & 1) == 0 &&
             atomic_load_explicit(&slot.bucket->meta[slot.at], memory_order_acquire) ==
                 meta)
-            break;
-        is_known = false;
+            found = FOUND_PAGE;
     }
     kvi_presence_unpin(reader);
-    if (!is_known) {
+    if (found != FOUND_PAGE) {
         memset(cpu_bits, 0, bits_bytes);
         memset(disk_bits, 0, bits_bytes);
     }
-    return is_known;
+    return found;
+}
+
+bool kvg_presence_page_parts(struct kvg_presence_reader *reader,
+    const struct kvg_presence_view *view, const struct kvg_key *key, uint8_t *cpu_bits,
+    uint8_t *disk_bits, size_t bits_bytes)
+{
+    return kvi_presence_read_parts(reader, view, key, cpu_bits, disk_bits, bits_bytes) ==
+           FOUND_PAGE;
 }

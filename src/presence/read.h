@@ -31,9 +31,9 @@ struct probe {
 };
 
 enum found {
-    FOUND_OTHER,
+    FOUND_OTHER, /* It is not there. */
     FOUND_PAGE,
-    FOUND_UNSTABLE
+    FOUND_UNSTABLE /* It kept changing: nobody knows. */
 };
 
 static inline uint64_t load(_Atomic uint64_t *word)
@@ -51,6 +51,11 @@ bool kvi_presence_judge_record(
 bool kvi_presence_find_page(const struct kvg_presence_view *view,
     const struct probe *probe, struct verdict *out, struct kvi_slot *slot_out,
     struct kvg_lookup *lookup);
+
+/* The parts of a page, as kvg_presence_page_parts() tells them. */
+enum found kvi_presence_read_parts(struct kvg_presence_reader *reader,
+    const struct kvg_presence_view *view, const struct kvg_key *key, uint8_t *cpu_bits,
+    uint8_t *disk_bits, size_t bits_bytes);
 
 static inline struct probe begin_probe(struct kvi_directory *directory,
     const struct kvg_presence_view *view, const struct kvg_key *key)

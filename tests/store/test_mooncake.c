@@ -5,6 +5,8 @@
  * the real one was seen to do wrong. */
 #include "store/conformance.h"
 
+#include <kvgraft/presence.h>
+
 #include "mooncake.h"
 #include "test.h"
 
@@ -249,6 +251,50 @@ TEST(a_key_known_to_be_absent_is_not_asked_for_and_renews_no_lease)
     kvg_store_close(store);
 }
 
+/* The index that follows the store in front of it, as an engine has them. */
+TEST(an_index_in_front_answers_for_what_is_absent)
+{
+    struct kvg_layout_config config = {
+        .struct_bytes = sizeof(config), .rule = {.page_size = 4}, .tp_size = 1};
+    struct kvg_presence_options index_options = {.struct_bytes = sizeof(index_options)};
+    struct kvg_presence_filter filter = {NULL, NULL};
+    struct kvg_store_options options = {
+        .struct_bytes = sizeof(options), .absent = {kvg_presence_filter_absent, &filter}};
+    struct kvg_str tenant = {NULL, 0};
+    struct kvg_key key = {{7}};
+    char text[2][KVG_OBJECT_KEY_BYTES_MAX + 1];
+    struct kvg_presence_view *view;
+    struct kvg_layout *layout;
+    struct kvg_presence *index;
+    struct standin_stats before;
+    struct kvg_store *store;
+    uint32_t i;
+
+    CHECK_EQ(kvg_layout_new(kvg_alloc_default(), &config, NULL, &layout), KVG_OK);
+    CHECK_EQ(kvg_presence_new(kvg_alloc_default(), &index_options, NULL, &index), KVG_OK);
+    CHECK_EQ(kvg_presence_view_new(index, layout, tenant, NULL, &view), KVG_OK);
+    filter = (struct kvg_presence_filter){view, layout};
+    for (i = 0; i < 2; i++)
+        text[i][kvg_layout_object_key(layout, &key, i, text[i])] = '\0';
+    store = open_store(&options);
+    CHECK_EQ(put_one(store, text[0]), KVG_OK);
+    CHECK(kvg_presence_stored(index, tenant, str(text[0]), KVG_MEDIUM_CPU));
+    before = stats_now();
+    CHECK(!is_there(store, text[1])); /* Not followed yet: the store is asked. */
+    CHECK_EQ(stats_now().exist_keys, before.exist_keys + 1);
+    kvg_presence_set_confidence(index, tenant, KVG_CONFIDENCE_FRESH);
+    before = stats_now();
+    for (i = 0; i < 100; i++)
+        CHECK(!is_there(store, text[1]));
+    CHECK_EQ(stats_now().exist_keys, before.exist_keys);
+    CHECK_EQ(stats_now().leases, before.leases);
+    CHECK(is_there(store, text[0]));
+    kvg_store_close(store);
+    kvg_presence_view_free(view);
+    kvg_presence_free(index);
+    kvg_layout_free(layout);
+}
+
 /* Everything probed each moment, and puts go on: the index in front keeps the leases off. */
 TEST(probing_for_what_is_absent_does_not_keep_a_full_store_full)
 {
@@ -325,6 +371,7 @@ static int run_own(void)
         RUN(a_key_that_a_dead_writer_left_unfinished_is_absent_until_the_master_lets_it_go),
         RUN(a_page_that_fails_in_the_middle_leaves_none_of_its_parts),
         RUN(a_key_known_to_be_absent_is_not_asked_for_and_renews_no_lease),
+        RUN(an_index_in_front_answers_for_what_is_absent),
         RUN(probing_for_what_is_absent_does_not_keep_a_full_store_full),
         RUN(an_absent_library_is_told_by_name),
         RUN(a_master_that_refuses_is_told_by_its_address),

@@ -1,4 +1,5 @@
 kvgraft_test(test_presence_doubt SOURCES unit/test_presence_doubt.c)
+kvgraft_test(test_presence_filter SOURCES unit/test_presence_filter.c)
 kvgraft_test(test_presence SOURCES unit/test_presence.c)
 kvgraft_test(test_presence_apply SOURCES unit/test_presence_apply.c)
 kvgraft_test(test_presence_dump SOURCES unit/test_presence_dump.c)
@@ -7,4 +8,4 @@ kvgraft_fuzz(fuzz_presence_load SOURCES fuzz/fuzz_presence_load.c CORPUS presenc
 kvgraft_test(race_presence SOURCES race/race_presence.c)
 kvgraft_test(race_presence_minute SOURCES race/race_presence.c ARGS 60 LABELS long)
 kvgraft_mutants(presence_mutants LIST presence.txt
-  PROGRAMS test_presence test_presence_apply test_presence_dump prop_presence)
+  PROGRAMS test_presence test_presence_apply test_presence_dump test_presence_filter prop_presence)

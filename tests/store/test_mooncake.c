@@ -186,7 +186,7 @@ TEST(a_full_store_is_tried_once_more)
     kvg_store_close(store);
 }
 
-TEST(a_key_that_a_dead_writer_left_unfinished_is_absent_until_the_master_lets_it_go)
+TEST(a_key_that_a_dead_writer_left_unfinished_is_absent_until_the_master_drops_it)
 {
     struct kvg_store *store = open_store(NULL);
     char value[VALUE_BYTES];
@@ -368,7 +368,7 @@ static int run_own(void)
         RUN(a_lease_that_ends_during_a_read_makes_the_read_fail),
         RUN(a_dead_owner_costs_one_failed_read_and_no_more),
         RUN(a_full_store_is_tried_once_more),
-        RUN(a_key_that_a_dead_writer_left_unfinished_is_absent_until_the_master_lets_it_go),
+        RUN(a_key_that_a_dead_writer_left_unfinished_is_absent_until_the_master_drops_it),
         RUN(a_page_that_fails_in_the_middle_leaves_none_of_its_parts),
         RUN(a_key_known_to_be_absent_is_not_asked_for_and_renews_no_lease),
         RUN(an_index_in_front_answers_for_what_is_absent),

@@ -290,42 +290,6 @@ TEST(media_are_told_apart_and_a_mix_is_present)
     close_world(&world);
 }
 
-TEST(only_an_index_that_knows_everything_is_sure_that_an_object_is_absent)
-{
-    struct world world;
-    char text[4][KVG_OBJECT_KEY_BYTES_MAX + 1];
-    struct kvg_str
-        object[4]; /* Two parts of a page that comes, two of one that does not. */
-    struct kvg_presence_filter filter;
-    uint32_t i;
-
-    open_world(&world, 1, 0);
-    filter = (struct kvg_presence_filter){world.view, world.layout};
-    for (i = 0; i < 4; i++) {
-        struct kvg_key key = key_of(1, i / 2);
-
-        object[i] = (struct kvg_str){
-            text[i], kvg_layout_object_key(world.layout, &key, i % 2, text[i])};
-    }
-    CHECK(kvg_presence_stored(world.index, NOBODY, object[0], KVG_MEDIUM_DISK));
-    kvg_presence_set_confidence(world.index, NOBODY, KVG_CONFIDENCE_SUSPECT);
-    for (i = 0; i < 4; i++)
-        CHECK(!kvg_presence_filter_absent(&filter, object[i]));
-    kvg_presence_set_confidence(world.index, NOBODY, KVG_CONFIDENCE_FRESH);
-    CHECK(!kvg_presence_filter_absent(&filter, object[0]));
-    for (i = 1; i < 4; i++)
-        CHECK(kvg_presence_filter_absent(&filter, object[i]));
-    CHECK(kvg_presence_stored(world.index, NOBODY, object[1], KVG_MEDIUM_CPU));
-    CHECK(!kvg_presence_filter_absent(&filter, object[1]));
-    CHECK(kvg_presence_removed(world.index, NOBODY, object[1], KVG_MEDIUM_CPU));
-    CHECK(kvg_presence_filter_absent(&filter, object[1]));
-    /* Of keys that are not of the layout nobody is sure. */
-    CHECK(!kvg_presence_filter_absent(&filter, kvi_str("other")));
-    text[3][strlen(text[3]) - 1] = 'x';
-    CHECK(!kvg_presence_filter_absent(&filter, object[3]));
-    close_world(&world);
-}
-
 TEST(foreign_keys_are_counted_and_change_nothing)
 {
     struct world world;
@@ -1007,7 +971,6 @@ TEST_MAIN(RUN(an_empty_index_knows_nothing),
     RUN(a_hole_ends_the_prefix_but_not_the_ranges),
     RUN(more_ranges_than_room_are_counted),
     RUN(media_are_told_apart_and_a_mix_is_present),
-    RUN(only_an_index_that_knows_everything_is_sure_that_an_object_is_absent),
     RUN(foreign_keys_are_counted_and_change_nothing),
     RUN(tenants_and_prefixes_do_not_share_pages),
     RUN(events_may_come_before_a_layout_and_layouts_side_by_side),

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * SPDX-FileCopyrightText: The kvgraft authors */
 
-/* Random operations with a host tier: inserts, matches, writes, demotions, loads back, prefetched
- * tails, locks of both tiers, evictions of both.  After every operation the tree is checked, and
- * every slot of every pool has exactly one owner: a value of the tree, or the free list.
+/* Random operations with a host tier, under write-through and write-back: inserts, matches, writes,
+ * demotions, loads back, prefetched tails, locks of both tiers, evictions of both, host pools
+ * that are full just then.  After every operation the tree is checked, every slot of every pool
+ * has exactly one owner, a value of the tree or the free list, and what the tiers hold is counted
+ * anew: nothing is in the tree that nobody inserted, and what is locked is still there.
  *
  *     prop_tree_host [seed [operations]]
  */
@@ -16,13 +18,16 @@
 
 enum {
     SLOTS = 2048,
-    UNITS = 24,
+    UNITS = 40,
     LOCKS = 6,
-    SPANS = 64
+    WINDOW = 5,
+    SPANS = 96
 };
 
 /* Pools: FULL, SWA and MAMBA slots on device and on host. */
 static uint8_t owned[3][KVG_TIER_COUNT][SLOTS];
+static uint64_t content[3][KVG_TIER_COUNT]
+                       [SLOTS];   /* Which prompt's beginning, as a hash. */
 static uint32_t window_of[SLOTS]; /* FULL device slot to SWA device slot. */
 
 static struct fault_alloc fault;
@@ -30,9 +35,10 @@ static struct kvg_tree *tree;
 static struct kvg_actions actions;
 static struct kvg_error error;
 static struct kvi_rng rng;
-static bool has_swa, has_state;
+static bool has_swa, has_state, write_back;
 static uint64_t seed = 1;
-static uint64_t operations = 1500;
+static uint32_t world; /* Of a seed: components, page size, pairs, write-back. */
+static uint64_t operations = 400;
 
 struct lock {
     bool used, host;
@@ -44,7 +50,8 @@ static struct lock locks[LOCKS];
 static void must(kvg_err err)
 {
     if (err != KVG_OK)
-        fail_msg("seed %llu: %s", (unsigned long long)seed, error.message);
+        fail_msg(
+            "seed %llu, world %u: %s", (unsigned long long)seed, world, error.message);
 }
 
 static uint32_t take(uint32_t component, enum kvg_tier tier)
@@ -178,13 +185,13 @@ static void see(kvg_node_id node)
 static void account(uint64_t step)
 {
     if (kvg_tree_check(tree, &error) != KVG_OK)
-        fail_msg("seed %llu, operation %llu: %s: %s", (unsigned long long)seed,
-            (unsigned long long)step, error.field, error.message);
+        fail_msg("seed %llu, world %u, operation %llu: %s: %s", (unsigned long long)seed,
+            world, (unsigned long long)step, error.field, error.message);
     memset(seen, 0, sizeof(seen));
     see(kvg_tree_root(tree));
     if (memcmp(seen, owned, sizeof(seen)) != 0)
-        fail_msg("seed %llu, operation %llu: a slot has no owner, or two",
-            (unsigned long long)seed, (unsigned long long)step);
+        fail_msg("seed %llu, world %u, operation %llu: a slot has no owner, or two",
+            (unsigned long long)seed, world, (unsigned long long)step);
 }
 
 /* ---- Operations ---------------------------------------------------------------------------- */
@@ -206,6 +213,59 @@ static struct sequence draw(void)
     return s;
 }
 
+/* What a slot of token `position` was computed from: it and all before it. */
+static uint64_t content_of(const struct sequence *s, uint64_t position)
+{
+    uint64_t hash = 1;
+
+    for (uint64_t i = 0; i <= position; i++)
+        hash = kvi_mix64(hash + s->tokens[i] + 1);
+    return hash;
+}
+
+/* The units of a sequence that the tree can keep: whole pages. */
+static uint64_t whole_units(const struct sequence *s)
+{
+    uint64_t units = kvg_tree_is_eagle(tree) ? s->count - 1 : s->count;
+
+    return units - units % kvg_tree_page_size(tree);
+}
+
+/* Position `position` of what was matched: the very bytes that this prompt makes, and so in the
+ * window if it reaches there. */
+static void check_slot(
+    const struct sequence *s, uint64_t length, uint64_t position, uint64_t slot)
+{
+    uint64_t wanted = content_of(s, position);
+    bool in_window = has_swa && position + WINDOW >= length;
+
+    if (content[KVG_COMPONENT_FULL][KVG_TIER_DEVICE][slot] != wanted ||
+        (in_window &&
+            (window_of[slot] == 0 ||
+                content[KVG_COMPONENT_SWA][KVG_TIER_DEVICE][window_of[slot]] != wanted)))
+        fail_msg("seed %llu, world %u: position %llu of %llu is not what was computed",
+            (unsigned long long)seed, world, (unsigned long long)position,
+            (unsigned long long)length);
+}
+
+static void check_match(const struct sequence *s, const struct kvg_tree_match *found)
+{
+    struct kvg_span state;
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < found->device_span_count; i++)
+        for (uint32_t j = 0; j < found->device_spans[i].length; j++)
+            check_slot(s, found->device_length, at++, found->device_spans[i].offset + j);
+    CHECK_EQ(at, found->device_length);
+    if (!has_state || at == 0)
+        return;
+    CHECK_EQ(kvg_tree_node_value(tree, found->last_device_node, KVG_COMPONENT_MAMBA,
+                 KVG_TIER_DEVICE, &state, 1),
+        1);
+    CHECK_EQ(content[KVG_COMPONENT_MAMBA][KVG_TIER_DEVICE][state.offset],
+        content_of(s, at - 1));
+}
+
 static struct kvg_tree_match match(const struct sequence *s)
 {
     struct kvg_tree_key key = {.tokens = s->tokens, .token_count = s->count};
@@ -213,6 +273,7 @@ static struct kvg_tree_match match(const struct sequence *s)
 
     must(kvg_tree_match_prefix(tree, &key, &actions, &found, &error));
     do_actions();
+    check_match(s, &found);
     return found;
 }
 
@@ -231,15 +292,23 @@ static void insert(void)
     for (uint32_t i = 0; i < s.count; i++) {
         uint32_t slot = take(KVG_COMPONENT_FULL, KVG_TIER_DEVICE);
         spans[i] = (struct kvg_span){slot, KVG_BUFFER_POOL, 1};
-        if (has_swa && i >= what.evicted_length[KVG_COMPONENT_SWA])
+        content[KVG_COMPONENT_FULL][KVG_TIER_DEVICE][slot] = content_of(&s, i);
+        if (has_swa && i >= what.evicted_length[KVG_COMPONENT_SWA]) {
             window_of[slot] = take(KVG_COMPONENT_SWA, KVG_TIER_DEVICE);
+            content[KVG_COMPONENT_SWA][KVG_TIER_DEVICE][window_of[slot]] =
+                content_of(&s, i);
+        }
     }
     what.key = (struct kvg_tree_key){.tokens = s.tokens, .token_count = s.count};
     what.value = spans;
     what.value_count = s.count;
-    if (has_state)
+    if (has_state) {
         what.mamba = (struct kvg_span){
             take(KVG_COMPONENT_MAMBA, KVG_TIER_DEVICE), KVG_BUFFER_POOL, 1};
+        if (whole_units(&s) != 0)
+            content[KVG_COMPONENT_MAMBA][KVG_TIER_DEVICE][what.mamba.offset] =
+                content_of(&s, whole_units(&s) - 1);
+    }
     must(kvg_tree_insert_begin(tree, &what, &actions, &done, &error));
     do_actions();
     while (!done.done) {
@@ -249,24 +318,37 @@ static void insert(void)
     if (has_state && done.mamba_exists)
         give(KVG_COMPONENT_MAMBA, KVG_TIER_DEVICE, what.mamba.offset);
     /* What is beyond the last whole page is the caller's. */
-    for (uint64_t i = s.count - s.count % page; i < s.count; i++) {
+    for (uint64_t i = whole_units(&s); i < s.count; i++) {
         drop_window(spans[i].offset);
         give(KVG_COMPONENT_FULL, KVG_TIER_DEVICE, spans[i].offset);
     }
+    /* All of it is there now; with windows it depends on what of them was left. */
+    if (!has_swa)
+        CHECK_EQ(match(&s).device_length, whole_units(&s));
 }
 
-/* New slots for every transfer. */
+/* New slots of a tier for every transfer, and copies of what the other tier has. */
 static void fill(struct kvg_tree_transfer *transfers, size_t count, enum kvg_tier tier,
     struct kvg_span (*spans)[SPANS * 2])
 {
+    enum kvg_tier from = tier == KVG_TIER_DEVICE ? KVG_TIER_HOST : KVG_TIER_DEVICE;
+
     for (size_t i = 0; i < count; i++) {
+        uint32_t component = transfers[i].component;
         uint32_t units = 0;
-        for (size_t j = 0; j < transfers[i].span_count; j++)
-            units += transfers[i].spans[j].length;
-        assert_true(units <= SPANS * 2);
-        for (uint32_t j = 0; j < units; j++)
-            spans[i][j] =
-                (struct kvg_span){take(transfers[i].component, tier), KVG_BUFFER_POOL, 1};
+
+        for (size_t j = 0; j < transfers[i].span_count; j++) {
+            struct kvg_span source = transfers[i].spans[j];
+
+            for (uint32_t k = 0; k < source.length; k++, units++) {
+                uint32_t slot = take(component, tier);
+
+                assert_true(units < SPANS * 2);
+                spans[i][units] = (struct kvg_span){slot, KVG_BUFFER_POOL, 1};
+                content[component][tier][slot] =
+                    content[component][from][source.offset + k];
+            }
+        }
         transfers[i].spans = spans[i];
         transfers[i].span_count = units;
     }
@@ -338,9 +420,11 @@ static void prefetch(void)
         .value_count = s.count};
     struct kvg_tree_host_inserted out;
 
-    for (uint32_t i = 0; i < s.count; i++)
+    for (uint32_t i = 0; i < s.count; i++) {
         spans[i] = (struct kvg_span){
             take(KVG_COMPONENT_FULL, KVG_TIER_HOST), KVG_BUFFER_POOL, 1};
+        content[KVG_COMPONENT_FULL][KVG_TIER_HOST][spans[i].offset] = content_of(&s, i);
+    }
     must(kvg_tree_insert_host(tree, &what, &actions, &out, &error));
     do_actions();
     bool kept = !out.dropped && out.prefix_length < out.total_length;
@@ -350,24 +434,55 @@ static void prefetch(void)
     }
 }
 
+/* Under write-back: the host pool may be full just then, and the leaf goes for good. */
+static bool back_up_or_drop(kvg_node_id node, struct kvg_tree_evicted *step)
+{
+    if (kvi_rng_below(&rng, 4) == 0) {
+        must(kvg_tree_drop_subtree(tree, node, &actions, step, &error));
+        do_actions();
+        return step->dropped;
+    }
+    write_one(node);
+    must(kvg_tree_demote(tree, node, &actions, step, &error));
+    do_actions();
+    return true;
+}
+
+/* What a step of the walk asks for.  False: the walk cannot go on. */
+static bool follow_step(uint32_t component, struct kvg_tree_evicted *step, uint64_t *done)
+{
+    kvg_node_id node = step->node;
+
+    if (step->backup_node != KVG_NODE_NONE) {
+        write_one(step->backup_node);
+        must(kvg_tree_evict_finish_state(
+            tree, component, step->backup_node, &actions, step, &error));
+        do_actions();
+        *done += step->evicted[component];
+        return true;
+    }
+    if (node == KVG_NODE_NONE)
+        return step->progress;
+    if (kvg_tree_evict_leaf(tree, node, write_back, &actions, step, &error) != KVG_OK)
+        return false; /* Unbacked, with host-only children. */
+    do_actions();
+    if (step->backup_wanted && !back_up_or_drop(node, step))
+        return false;
+    *done += step->evicted[component];
+    return true;
+}
+
 static void evict(uint32_t component, uint64_t wanted)
 {
     struct kvg_tree_evicted step;
     uint64_t done = 0;
 
     must(kvg_tree_evict_start(tree, component, wanted, &error));
-    for (;;) {
+    do {
         must(kvg_tree_evict_next(tree, component, done, &actions, &step, &error));
         do_actions();
-        if (step.node == KVG_NODE_NONE && !step.progress)
-            break;
         done += step.evicted[component];
-        if (step.node == KVG_NODE_NONE)
-            continue;
-        must(kvg_tree_evict_leaf(tree, step.node, false, &actions, &step, &error));
-        do_actions();
-        done += step.evicted[component];
-    }
+    } while (follow_step(component, &step, &done));
     must(kvg_tree_evict_end(tree, component, &error));
 }
 
@@ -430,7 +545,7 @@ static void one_operation(void)
     }
 }
 
-static void run(uint32_t components, uint32_t page_size)
+static void run(uint32_t components, uint32_t page_size, bool eagle)
 {
     struct kvg_tree_options options;
 
@@ -443,13 +558,15 @@ static void run(uint32_t components, uint32_t page_size)
     kvg_tree_options_init(&options);
     options.components = components;
     options.page_size = page_size;
-    options.window = 5;
+    options.window = WINDOW;
+    options.eagle = eagle;
     options.events = true;
     must(kvg_tree_new(&fault.alloc, &options, &tree, &error));
     kvg_actions_init(&actions, &fault.alloc);
     struct kvg_tree_settings *settings = kvg_tree_settings(tree);
     settings->host_tier = true;
     settings->swa_host_pool = has_swa;
+    settings->write_back = write_back;
     settings->write_through_hits = UINT64_MAX;
     for (uint64_t step = 0; step < operations; step++) {
         one_operation();
@@ -468,11 +585,12 @@ TEST(no_slot_is_lost_or_shared_between_the_tiers)
     static const uint32_t state = KVG_COMPONENT_BIT(KVG_COMPONENT_MAMBA);
     const uint32_t sets[] = {full, full | swa, full | state, full | swa | state};
 
-    for (uint32_t i = 0; i < 4; i++) {
-        for (uint32_t page_size = 1; page_size <= 2; page_size++) {
-            rng = (struct kvi_rng){seed * 100 + i * 10 + page_size};
-            run(sets[i], page_size);
-        }
+    static const uint32_t page_sizes[] = {1, 2, 4, 16};
+
+    for (world = 0; world < 4 * 4 * 2 * 2; world++) {
+        rng = (struct kvi_rng){seed * 100 + world};
+        write_back = world / 32 != 0;
+        run(sets[world % 4], page_sizes[world / 4 % 4], world / 16 % 2 != 0);
     }
 }
 

@@ -55,7 +55,7 @@ kvgraft_test(test_store_damage SOURCES store/test_damage.c LIBRARIES kvgraft_sto
 kvgraft_test(test_store_damage_more SOURCES store/test_damage.c
   LIBRARIES kvgraft_store_suite ARGS 200 LABELS full TIMEOUT 600)
 kvgraft_mutants(store_mutants LIST store.txt
-  PROGRAMS test_store_url test_store_damage test_store_crash test_store_runs)
+  PROGRAMS test_store_url test_store_damage test_store_crash test_store_runs test_store_memory)
 
 kvgraft_fuzz(fuzz_store_url SOURCES fuzz/fuzz_store_url.c CORPUS store_url)
 kvgraft_fuzz(fuzz_store_journal SOURCES fuzz/fuzz_store_journal.c store/disk.c

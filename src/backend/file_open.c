@@ -287,6 +287,10 @@ static kvg_err open_locked(struct file_store *file,
         return kvi_file_failed(file, "making", "", code, error);
     file->lock_fd = io->open(io->context, kvi_file_path(file, "lock", path),
         file->read_only ? FILE_IO_READ_ONLY : FILE_IO_CREATE);
+    if (file->lock_fd == -ENOENT && file->read_only)
+        return kvi_fail(error, KVG_EIO, "store.file",
+            "there is no store in this directory yet: whoever opens it for writing makes "
+            "one");
     if (file->lock_fd < 0)
         return kvi_file_failed(file, "opening", "lock", file->lock_fd, error);
     if (file->read_only)

@@ -445,6 +445,20 @@ static kvg_err open_admin(
                : kvi_fail(error, KVG_EIO, "admin", "cannot listen there");
 }
 
+/* An IPv4 address is told as one, although the socket takes both kinds. */
+static void tell_plainly(char *endpoint)
+{
+    static const char MAPPED[] = "tcp://[::ffff:";
+    static const char PLAIN[] = "tcp://";
+    char *end = strchr(endpoint, ']');
+    char *address = endpoint + sizeof(MAPPED) - 1;
+
+    if (end == NULL || strncmp(endpoint, MAPPED, sizeof(MAPPED) - 1) != 0)
+        return;
+    memmove(end, end + 1, strlen(end)); /* With the zero. */
+    memmove(endpoint + sizeof(PLAIN) - 1, address, strlen(address) + 1);
+}
+
 static void *bind_socket(struct kvd_publish *publish, int type, int hwm,
     const char *endpoint, char bound[ENDPOINT_BYTES])
 {
@@ -461,8 +475,10 @@ static void *bind_socket(struct kvd_publish *publish, int type, int hwm,
     if (type == ZMQ_ROUTER) /* So that a full queue is told, not swallowed. */
         zmq_setsockopt(socket, ZMQ_ROUTER_MANDATORY, &one, sizeof(one));
     if (zmq_bind(socket, endpoint) == 0 &&
-        zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &bytes) == 0)
+        zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &bytes) == 0) {
+        tell_plainly(bound);
         return socket;
+    }
     zmq_close(socket);
     return NULL;
 }

@@ -73,3 +73,9 @@ def test_faults_can_be_asked_for(tmp_path):
 def test_a_store_that_does_not_tell_its_changes_is_not_published():
     code, _, err = run("store", "publish", "memory:")
     assert code == 1 and "other processes" in err
+
+
+def test_a_directory_without_a_store_is_told_in_words(tmp_path):
+    code, _, err = run("store", "stat", "file:%s" % tmp_path)
+    assert code == 1
+    assert "no store in this directory yet" in err

@@ -5,6 +5,8 @@
  * conformance_many.c, eviction in conformance_evict.c. */
 #include "store/conformance_internal.h"
 
+#include "fault_alloc.h"
+
 const struct conformance_backend *conformance_now;
 char conformance_url[CONFORMANCE_URL_BYTES];
 
@@ -722,6 +724,55 @@ TEST(the_store_checks_itself_and_finds_nothing)
     conformance_close(store);
 }
 
+/* ---- Without memory ------------------------------------------------------------------------ */
+
+/* It was done, or there was no memory; *met counts the latter. */
+static bool is_done(kvg_err err, unsigned *met)
+{
+    if (err != KVG_OK && err != KVG_EEXIST && err != KVG_ENOENT && err != KVG_ENOMEM)
+        fail_msg("%s is neither done nor without memory", kvg_err_name(err));
+    *met += err == KVG_ENOMEM;
+    return err != KVG_ENOMEM;
+}
+
+static bool use_without_memory(const struct kvg_alloc *alloc, void *context)
+{
+    struct kvg_store_options options = {.struct_bytes = sizeof(options),
+        .alloc = alloc,
+        .registry = conformance_now->registry};
+    struct kvg_str keys[2] = {{"oom_0", 5}, {"oom_1", 5}};
+    uint8_t present[2] = {0};
+    struct kvg_store *store;
+    unsigned met = 0;
+    uint32_t i;
+
+    (void)context; /* A new place each time: what a store remembers takes allocations too. */
+    CHECK(conformance_now->make(conformance_now->context, 0, conformance_url));
+    if (!is_done(kvg_store_open(conformance_url, &options, &store, NULL), &met)) {
+        conformance_now->destroy(conformance_now->context);
+        return false;
+    }
+    (void)is_done(kit_put(store, "oom", 2, 300, NULL), &met);
+    if (is_done(kvg_store_exists(store, keys, 2, present, NULL, NULL), &met))
+        CHECK_EQ(present[0], present[1]); /* Both parts, or none. */
+    for (i = 0; i < 2 && present[0] != 0; i++)
+        (void)is_done(kit_read_part(store, "oom", i, 300), &met);
+    (void)is_done(kvg_store_remove(store, keys, 2, NULL, NULL), &met);
+    kvg_store_close(store);
+    conformance_now->destroy(conformance_now->context);
+    return met == 0;
+}
+
+TEST(every_allocation_may_fail_once_and_no_half_page_appears)
+{
+    struct kvg_store *store = conformance_open(0);
+
+    if (store == NULL)
+        return;
+    conformance_close(store);
+    CHECK(for_each_oom(use_without_memory, NULL) > 0);
+}
+
 int conformance_run(const struct conformance_backend *backend)
 {
     static const struct CMUnitTest TESTS[] = {
@@ -747,6 +798,7 @@ int conformance_run(const struct conformance_backend *backend)
         RUN(what_was_acknowledged_is_there_after_closing_and_opening),
         RUN(another_fingerprint_is_refused_naming_both),
         RUN(the_store_checks_itself_and_finds_nothing),
+        RUN(every_allocation_may_fail_once_and_no_half_page_appears),
     };
     int failed;
 

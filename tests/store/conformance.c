@@ -746,7 +746,8 @@ static bool use_without_memory(const struct kvg_alloc *alloc, void *context)
     unsigned met = 0;
     uint32_t i;
 
-    (void)context; /* A new place each time: what a store remembers takes allocations too. */
+    (void)context;
+    /* A new place each time: what a store remembers takes allocations too. */
     CHECK(conformance_now->make(conformance_now->context, 0, conformance_url));
     if (!is_done(kvg_store_open(conformance_url, &options, &store, NULL), &met)) {
         conformance_now->destroy(conformance_now->context);

@@ -439,3 +439,59 @@ const char *kit_unlock_fails(
     kit_check(kit);
     return kit->error.message;
 }
+
+void kit_must(struct kit *kit, kvg_err err)
+{
+    if (err != KVG_OK)
+        fail_msg("%s: %s", kit->error.field, kit->error.message);
+    kit_check(kit);
+}
+
+struct kit *kit_new_tiers(struct kit_setup setup)
+{
+    struct kit *kit = kit_new(setup);
+    struct kvg_tree_settings *settings = kvg_tree_settings(kit->tree);
+
+    settings->host_tier = true;
+    settings->swa_host_pool = (setup.components & SWA) != 0;
+    settings->write_through_hits = UINT64_MAX;
+    kit->next_host = 100;
+    return kit;
+}
+
+void kit_give_slots(struct kvg_tree_transfer *transfers, size_t count,
+    struct kvg_span *spans, uint32_t *next)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t units = 0;
+        for (size_t j = 0; j < transfers[i].span_count; j++)
+            units += transfers[i].spans[j].length;
+        spans[i] = (struct kvg_span){*next, KVG_BUFFER_POOL, units};
+        *next += units;
+        transfers[i].spans = &spans[i];
+        transfers[i].span_count = 1;
+    }
+}
+
+size_t kit_write(struct kit *kit, uint64_t number)
+{
+    struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
+    struct kvg_span spans[KVG_COMPONENT_MAX];
+    kvg_node_id node = kit_node(kit, number);
+    size_t count;
+
+    kit_must(kit, kvg_tree_write_build(kit->tree, node, transfers, &count, &kit->error));
+    kit_give_slots(transfers, count, spans, &kit->next_host);
+    kit_must(kit, kvg_tree_write_commit(kit->tree, transfers, count, &kit->error));
+    return count;
+}
+
+size_t kit_backup(struct kit *kit, uint64_t number)
+{
+    kvg_node_id node = kit_node(kit, number);
+    size_t count = kit_write(kit, number);
+
+    kit_must(kit, kvg_tree_write_mark(kit->tree, &node, 1, node, &kit->error));
+    kit_must(kit, kvg_tree_write_finish(kit->tree, &node, 1, node, &kit->error));
+    return count;
+}

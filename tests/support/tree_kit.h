@@ -55,6 +55,19 @@ struct kit *kit_new(struct kit_setup setup);
 void kit_free(struct kit *kit);
 void kit_check(struct kit *kit);
 
+/* The call did it, and the tree is sound. */
+void kit_must(struct kit *kit, kvg_err err);
+
+/* With a host tier that takes everything, host slots from 100 on. */
+struct kit *kit_new_tiers(struct kit_setup setup);
+/* Host (or device) slots for every transfer, from `*next` on. */
+void kit_give_slots(struct kvg_tree_transfer *transfers, size_t count,
+    struct kvg_span *spans, uint32_t *next);
+/* Gives a node host copies from kit->next_host on; how many transfers that took. */
+size_t kit_write(struct kit *kit, uint64_t number);
+/* The same, and the write is acknowledged. */
+size_t kit_backup(struct kit *kit, uint64_t number);
+
 /* Numbers of an array literal: LIST(1, 2, 3). */
 struct kit_list {
     const uint32_t *items;

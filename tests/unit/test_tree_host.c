@@ -7,61 +7,16 @@
 
 static struct kit *new_kit(uint32_t components, uint32_t window)
 {
-    struct kit *kit = kit_new(
+    return kit_new_tiers(
         (struct kit_setup){.components = components, .window = window, .events = true});
-    struct kvg_tree_settings *settings = kvg_tree_settings(kit->tree);
-
-    settings->host_tier = true;
-    settings->swa_host_pool = (components & SWA) != 0;
-    settings->write_through_hits = UINT64_MAX;
-    kit->next_host = 100;
-    return kit;
-}
-
-static void must(struct kit *kit, kvg_err err)
-{
-    if (err != KVG_OK)
-        fail_msg("%s", kit->error.message);
-    kit_check(kit);
-}
-
-/* Host (or device) slots for every transfer, from `*next` on. */
-static void give_slots(struct kvg_tree_transfer *transfers, size_t count,
-    struct kvg_span *spans, uint32_t *next)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint32_t units = 0;
-        for (size_t j = 0; j < transfers[i].span_count; j++)
-            units += transfers[i].spans[j].length;
-        spans[i] = (struct kvg_span){*next, KVG_BUFFER_POOL, units};
-        *next += units;
-        transfers[i].spans = &spans[i];
-        transfers[i].span_count = 1;
-    }
-}
-
-/* Writes a node to host; how many transfers that took. */
-static size_t backup(struct kit *kit, uint64_t number)
-{
-    struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
-    struct kvg_span spans[KVG_COMPONENT_MAX];
-    kvg_node_id node = kit_node(kit, number);
-    size_t count;
-
-    must(kit, kvg_tree_write_build(kit->tree, node, transfers, &count, &kit->error));
-    give_slots(transfers, count, spans, &kit->next_host);
-    must(kit, kvg_tree_write_commit(kit->tree, transfers, count, &kit->error));
-    must(kit, kvg_tree_write_mark(kit->tree, &node, 1, node, &kit->error));
-    must(kit, kvg_tree_write_finish(kit->tree, &node, 1, node, &kit->error));
-    return count;
 }
 
 static const char *demote(struct kit *kit, uint64_t number)
 {
     struct kvg_tree_evicted out;
 
-    must(kit, kvg_tree_demote(
-                  kit->tree, kit_node(kit, number), &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_demote(kit->tree, kit_node(kit, number), &kit->actions, &out,
+                      &kit->error));
     kit_clear(kit);
     return kit_do_actions(kit);
 }
@@ -74,11 +29,11 @@ static size_t load_back(struct kit *kit, uint64_t number, uint32_t base)
     kvg_node_id node = kit_node(kit, number);
     size_t count;
 
-    must(kit, kvg_tree_load_build(kit->tree, node, transfers, &count, &kit->error));
-    give_slots(transfers, count, spans, &base);
-    must(kit, kvg_tree_load_commit(
-                  kit->tree, node, transfers, count, &kit->actions, &kit->error));
-    must(kit, kvg_tree_load_finish(kit->tree, node, &kit->error));
+    kit_must(kit, kvg_tree_load_build(kit->tree, node, transfers, &count, &kit->error));
+    kit_give_slots(transfers, count, spans, &base);
+    kit_must(kit, kvg_tree_load_commit(
+                      kit->tree, node, transfers, count, &kit->actions, &kit->error));
+    kit_must(kit, kvg_tree_load_finish(kit->tree, node, &kit->error));
     return count;
 }
 
@@ -87,7 +42,7 @@ TEST(a_demoted_node_stays_on_host_and_an_insert_brings_it_back)
     struct kit *kit = new_kit(FULL, 0);
 
     kit_insert_run(kit, LIST(1, 2), 10);
-    CHECK_EQ(backup(kit, 2), 1);
+    CHECK_EQ(kit_backup(kit, 2), 1);
     CHECK_STR(demote(kit, 2), "free_FULL(10 11)");
     CHECK_STR(kit_dump(kit), "#1 root\n"
                              "  #2 [1 2] full host 100+2 hits 1 host-leaf\n");
@@ -118,7 +73,7 @@ TEST(a_value_that_returns_under_a_lock_is_protected)
     struct kit *kit = new_kit(FULL, 0);
 
     kit_insert_run(kit, LIST(1, 2), 10);
-    backup(kit, 2);
+    kit_backup(kit, 2);
     demote(kit, 2);
     struct kvg_lock_receipt receipt = kit_lock(kit, 2, 0);
     CHECK_EQ(receipt.delta, 0);
@@ -135,13 +90,13 @@ TEST(a_node_without_a_window_gets_it_on_return_and_an_increment_is_due)
 
     kit_insert(kit,
         (struct kit_insert){.tokens = LIST(1, 2), .slots = LIST(10, 11), .cursor = 2});
-    CHECK_EQ(backup(kit, 2), 1);
+    CHECK_EQ(kit_backup(kit, 2), 1);
     demote(kit, 2);
     CHECK_STR(kit_insert(kit,
                   (struct kit_insert){
                       .tokens = LIST(1, 2), .slots = LIST(20, 21), .tracked = true}),
         "rebuild_swa(#2: 20 21) | backup(#2) => prefix 2 last #2 FULL[0,2) SWA[0,2)");
-    CHECK_EQ(backup(kit, 2), 1);
+    CHECK_EQ(kit_backup(kit, 2), 1);
     kit_free(kit);
 }
 
@@ -154,8 +109,8 @@ TEST(every_component_goes_to_host_and_comes_back)
     kit_insert(kit,
         (struct kit_insert){
             .tokens = LIST(1, 2, 3), .slots = LIST(10, 11, 12), .prev = 2, .mamba = 2});
-    CHECK_EQ(backup(kit, 2), 3);
-    CHECK_EQ(backup(kit, 3), 3);
+    CHECK_EQ(kit_backup(kit, 2), 3);
+    CHECK_EQ(kit_backup(kit, 3), 3);
     CHECK_STR(demote(kit, 3), "free_FULL(12); free_SWA(12); free_MAMBA(2)");
     CHECK_STR(kit_list_text(kit, KVG_COMPONENT_SWA, KVG_TIER_HOST), "#3");
     CHECK_STR(demote(kit, 2), "free_FULL(10 11); free_SWA(10 11); free_MAMBA(1)");
@@ -183,21 +138,21 @@ TEST(another_load_of_the_same_nodes_is_empty)
     kit_insert_run(kit, LIST(1), 10);
     kit_insert(
         kit, (struct kit_insert){.tokens = LIST(1, 2), .slots = LIST(10, 11), .prev = 1});
-    backup(kit, 2);
-    backup(kit, 3);
+    kit_backup(kit, 2);
+    kit_backup(kit, 3);
     demote(kit, 3);
     demote(kit, 2);
-    must(kit,
+    kit_must(kit,
         kvg_tree_load_build(kit->tree, kit_node(kit, 2), transfers, &count, &kit->error));
-    give_slots(transfers, count, spans, &base);
-    must(kit, kvg_tree_load_commit(kit->tree, kit_node(kit, 2), transfers, count,
-                  &kit->actions, &kit->error));
+    kit_give_slots(transfers, count, spans, &base);
+    kit_must(kit, kvg_tree_load_commit(kit->tree, kit_node(kit, 2), transfers, count,
+                      &kit->actions, &kit->error));
     CHECK_EQ(kit_get(kit, 2).pending_load, kit_node(kit, 2));
-    must(kit,
+    kit_must(kit,
         kvg_tree_load_build(kit->tree, kit_node(kit, 3), transfers, &count, &kit->error));
     CHECK_EQ(count, 1);
     CHECK_EQ(transfers[0].node_count, 1);
-    must(kit, kvg_tree_load_finish(kit->tree, kit_node(kit, 2), &kit->error));
+    kit_must(kit, kvg_tree_load_finish(kit->tree, kit_node(kit, 2), &kit->error));
     CHECK_EQ(kit_get(kit, 2).pending_load, KVG_NODE_NONE);
     kit_free(kit);
 }
@@ -211,12 +166,12 @@ TEST(a_host_leaf_goes_and_leaves_its_parent_a_host_leaf)
     kit_insert(
         kit, (struct kit_insert){
                  .tokens = LIST(1, 2, 3, 4), .slots = LIST(10, 11, 12, 13), .prev = 2});
-    backup(kit, 2);
-    backup(kit, 3);
+    kit_backup(kit, 2);
+    kit_backup(kit, 3);
     demote(kit, 3);
     demote(kit, 2);
-    must(kit, kvg_tree_evict_host(
-                  kit->tree, KVG_COMPONENT_FULL, 1, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_FULL, 1, &kit->actions,
+                      &out, &kit->error));
     kit_clear(kit);
     CHECK_STR(kit_do_actions(kit), "free_host_FULL(102 103)");
     CHECK_EQ(out.evicted[KVG_COMPONENT_FULL], 2);
@@ -235,12 +190,12 @@ TEST(write_back_reclaims_duplicates_before_it_deletes)
     kit_insert_run(kit, LIST(5, 6), 20);
     kit_insert(kit, (struct kit_insert){
                         .tokens = LIST(1, 2, 3), .slots = LIST(10, 11, 12), .prev = 2});
-    backup(kit, 3);
-    backup(kit, 2);
+    kit_backup(kit, 3);
+    kit_backup(kit, 2);
     uint64_t before = kvg_tree_reclaim_digest(kit->tree);
     /* #3 is a device leaf and spared in the first pass; #2 is internal. */
-    must(kit, kvg_tree_evict_host(
-                  kit->tree, KVG_COMPONENT_FULL, 1, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_FULL, 1, &kit->actions,
+                      &out, &kit->error));
     kit_clear(kit);
     CHECK_STR(kit_do_actions(kit), "free_host_FULL(102 103)");
     CHECK(kvg_tree_reclaim_digest(kit->tree) != before);
@@ -263,13 +218,15 @@ TEST(a_prefetched_tail_hangs_below_a_backed_up_parent_only)
     /* A device-only node has come in between. */
     kit_insert_run(kit, LIST(1, 2), 10);
     kvg_tree_events_take(kit->tree);
-    must(kit, kvg_tree_insert_host(kit->tree, &insert, &kit->actions, &out, &kit->error));
+    kit_must(
+        kit, kvg_tree_insert_host(kit->tree, &insert, &kit->actions, &out, &kit->error));
     CHECK(out.dropped);
     CHECK_EQ(out.prefix_length, 2);
     CHECK_EQ(kit_get(kit, 2).child_count, 0);
 
-    backup(kit, 2);
-    must(kit, kvg_tree_insert_host(kit->tree, &insert, &kit->actions, &out, &kit->error));
+    kit_backup(kit, 2);
+    kit_must(
+        kit, kvg_tree_insert_host(kit->tree, &insert, &kit->actions, &out, &kit->error));
     CHECK(!out.dropped);
     CHECK_EQ(out.prefix_length, 2);
     CHECK_EQ(out.total_length, 4);
@@ -283,7 +240,8 @@ TEST(a_prefetched_tail_hangs_below_a_backed_up_parent_only)
     CHECK_EQ(event.hash_count, 4);
 
     /* All there: nothing is added. */
-    must(kit, kvg_tree_insert_host(kit->tree, &insert, &kit->actions, &out, &kit->error));
+    kit_must(
+        kit, kvg_tree_insert_host(kit->tree, &insert, &kit->actions, &out, &kit->error));
     CHECK_EQ(out.prefix_length, 4);
     CHECK_EQ(out.node, kit_node(kit, 3));
     CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4)), "2 at #2 best #3 full 4 host 2: 10 11");
@@ -298,13 +256,13 @@ TEST(a_host_lock_survives_a_split)
     struct kvg_lock_receipt receipt;
 
     kit_insert_run(kit, LIST(1, 2, 3, 4), 10);
-    backup(kit, 2);
+    kit_backup(kit, 2);
     kvg_node_id node = kit_node(kit, 2);
-    must(kit, kvg_tree_lock_host(kit->tree, node, &receipt, &kit->error));
+    kit_must(kit, kvg_tree_lock_host(kit->tree, node, &receipt, &kit->error));
     kit_match(kit, LIST(1, 2));
     CHECK_EQ(kit_get(kit, 3).lock_count[KVG_COMPONENT_FULL][KVG_TIER_HOST], 1);
     CHECK_EQ(kit_get(kit, 3).lock_count[KVG_COMPONENT_SWA][KVG_TIER_HOST], 1);
-    must(kit, kvg_tree_unlock_host(kit->tree, node, &receipt, &kit->error));
+    kit_must(kit, kvg_tree_unlock_host(kit->tree, node, &receipt, &kit->error));
     for (uint64_t number = 2; number <= 3; number++) {
         CHECK_EQ(kit_get(kit, number).lock_count[KVG_COMPONENT_FULL][KVG_TIER_HOST], 0);
         CHECK_EQ(kit_get(kit, number).lock_count[KVG_COMPONENT_SWA][KVG_TIER_HOST], 0);
@@ -322,16 +280,17 @@ TEST(pages_of_a_locked_prefix_are_not_reclaimed_while_a_write_reads_them)
     struct kvg_tree_evicted out;
 
     kit_insert_run(kit, LIST(1, 2, 3, 4), 10);
-    backup(kit, 2);
+    kit_backup(kit, 2);
     demote(kit, 2);
-    must(kit, kvg_tree_lock_host(kit->tree, kit_node(kit, 2), &receipt, &kit->error));
+    kit_must(kit, kvg_tree_lock_host(kit->tree, kit_node(kit, 2), &receipt, &kit->error));
     kit_match(kit, LIST(1, 2));
-    must(kit, kvg_tree_evict_host(
-                  kit->tree, KVG_COMPONENT_FULL, 2, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_FULL, 2, &kit->actions,
+                      &out, &kit->error));
     CHECK_EQ(out.evicted[KVG_COMPONENT_FULL], 0);
-    must(kit, kvg_tree_unlock_host(kit->tree, kit_node(kit, 2), &receipt, &kit->error));
-    must(kit, kvg_tree_evict_host(
-                  kit->tree, KVG_COMPONENT_FULL, 4, &kit->actions, &out, &kit->error));
+    kit_must(
+        kit, kvg_tree_unlock_host(kit->tree, kit_node(kit, 2), &receipt, &kit->error));
+    kit_must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_FULL, 4, &kit->actions,
+                      &out, &kit->error));
     CHECK_EQ(out.evicted[KVG_COMPONENT_FULL], 4);
     CHECK_STR(kit_dump(kit), "#1 root\n");
     kvg_actions_clear(&kit->actions);
@@ -351,27 +310,27 @@ TEST(the_fragments_of_a_split_write_are_published_once_each)
     kit->next_host = 100;
     kit_insert_run(kit, LIST(1, 2, 3, 4, 5, 6, 7, 8), 10);
     kvg_node_id node = kit_node(kit, 2);
-    must(kit, kvg_tree_write_build(kit->tree, node, transfers, &count, &kit->error));
-    give_slots(transfers, count, spans, &kit->next_host);
-    must(kit, kvg_tree_write_commit(kit->tree, transfers, count, &kit->error));
-    must(kit, kvg_tree_write_mark(kit->tree, &node, 1, node, &kit->error));
+    kit_must(kit, kvg_tree_write_build(kit->tree, node, transfers, &count, &kit->error));
+    kit_give_slots(transfers, count, spans, &kit->next_host);
+    kit_must(kit, kvg_tree_write_commit(kit->tree, transfers, count, &kit->error));
+    kit_must(kit, kvg_tree_write_mark(kit->tree, &node, 1, node, &kit->error));
     CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4)),
         "replace(ack #2: #2 -> #3 #2) 4 at #3 best #3 full 4: 10 11 12 13");
     kvg_tree_events_take(kit->tree);
     kvg_node_id fragments[] = {kit_node(kit, 3), node};
-    must(kit, kvg_tree_write_finish(kit->tree, fragments, 2, node, &kit->error));
+    kit_must(kit, kvg_tree_write_finish(kit->tree, fragments, 2, node, &kit->error));
     CHECK_EQ(kvg_tree_events_take(kit->tree), 1);
     CHECK(kvg_tree_event_get(kit->tree, 0, &event));
     CHECK_EQ(event.medium, KVG_MEDIUM_CPU);
     CHECK_EQ(event.hash_count, 4);
     CHECK(!event.has_parent);
     kvg_node_id foreign = kit_node(kit, 3);
-    must(kit, kvg_tree_write_mark(kit->tree, &foreign, 1, node, &kit->error));
+    kit_must(kit, kvg_tree_write_mark(kit->tree, &foreign, 1, node, &kit->error));
     CHECK_EQ(
         kvg_tree_write_mark(kit->tree, &foreign, 1, foreign, &kit->error), KVG_ESTATE);
     CHECK(strstr(kit->error.message,
               "is already pending under a different write-through ack") != NULL);
-    must(kit, kvg_tree_write_finish(kit->tree, &foreign, 1, node, &kit->error));
+    kit_must(kit, kvg_tree_write_finish(kit->tree, &foreign, 1, node, &kit->error));
     kit_free(kit);
 }
 
@@ -382,15 +341,15 @@ TEST(an_unbacked_leaf_waits_for_its_backup_under_write_back)
 
     kvg_tree_settings(kit->tree)->write_back = true;
     kit_insert_run(kit, LIST(1, 2), 10);
-    must(kit, kvg_tree_evict_leaf(
-                  kit->tree, kit_node(kit, 2), true, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_leaf(kit->tree, kit_node(kit, 2), true, &kit->actions,
+                      &out, &kit->error));
     CHECK(out.backup_wanted);
     CHECK_EQ(kit->actions.count, 0);
     CHECK_EQ(
         kvg_tree_demote(kit->tree, kit_node(kit, 2), &kit->actions, &out, &kit->error),
         KVG_ESTATE);
-    must(kit, kvg_tree_drop_subtree(
-                  kit->tree, kit_node(kit, 2), &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_drop_subtree(
+                      kit->tree, kit_node(kit, 2), &kit->actions, &out, &kit->error));
     CHECK(out.dropped);
     kit_clear(kit);
     CHECK_STR(kit_do_actions(kit), "free_FULL(10 11)");
@@ -408,9 +367,9 @@ TEST(an_internal_state_is_written_before_it_goes_under_write_back)
     kit_insert(
         kit, (struct kit_insert){
                  .tokens = LIST(1, 2), .slots = LIST(10, 11), .prev = 1, .mamba = 2});
-    must(kit, kvg_tree_evict_start(kit->tree, KVG_COMPONENT_MAMBA, 1, &kit->error));
-    must(kit, kvg_tree_evict_next(
-                  kit->tree, KVG_COMPONENT_MAMBA, 0, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_start(kit->tree, KVG_COMPONENT_MAMBA, 1, &kit->error));
+    kit_must(kit, kvg_tree_evict_next(kit->tree, KVG_COMPONENT_MAMBA, 0, &kit->actions,
+                      &out, &kit->error));
     CHECK_EQ(out.backup_node, kit_node(kit, 2));
     CHECK_EQ(out.backup_units, 1);
     CHECK_EQ(kvg_tree_evict_next(
@@ -418,16 +377,16 @@ TEST(an_internal_state_is_written_before_it_goes_under_write_back)
         KVG_ESTATE);
     CHECK_STR(kit->error.message,
         "finish the pending internal MAMBA eviction before advancing");
-    backup(kit, 2);
-    must(kit, kvg_tree_evict_finish_state(kit->tree, KVG_COMPONENT_MAMBA,
-                  kit_node(kit, 2), &kit->actions, &out, &kit->error));
+    kit_backup(kit, 2);
+    kit_must(kit, kvg_tree_evict_finish_state(kit->tree, KVG_COMPONENT_MAMBA,
+                      kit_node(kit, 2), &kit->actions, &out, &kit->error));
     CHECK(out.progress);
     kit_clear(kit);
     CHECK_STR(kit_do_actions(kit), "free_MAMBA(1)");
     CHECK_EQ(kvg_tree_evict_finish_state(kit->tree, KVG_COMPONENT_MAMBA, kit_node(kit, 2),
                  &kit->actions, &out, &kit->error),
         KVG_ESTATE);
-    must(kit, kvg_tree_evict_end(kit->tree, KVG_COMPONENT_MAMBA, &kit->error));
+    kit_must(kit, kvg_tree_evict_end(kit->tree, KVG_COMPONENT_MAMBA, &kit->error));
     CHECK_EQ(kit_get(kit, 2).value_length[KVG_COMPONENT_MAMBA][KVG_TIER_HOST], 1);
     kit_free(kit);
 }
@@ -446,8 +405,8 @@ TEST(a_window_read_from_storage_is_attached_to_tombstones_only)
     CHECK_EQ(kvg_tree_window_gaps(kit->tree, &key, 1, 6, gaps, 4), 1);
     CHECK_EQ(gaps[0].start, 1);
     CHECK_EQ(gaps[0].end, 4);
-    must(kit, kvg_tree_window_attach(
-                  kit->tree, &key, 1, 3, &slots, 1, &kit->actions, &kit->error));
+    kit_must(kit, kvg_tree_window_attach(
+                      kit->tree, &key, 1, 3, &slots, 1, &kit->actions, &kit->error));
     CHECK_STR(kit_dump(kit), "#1 root\n"
                              "  #4 [1] full 10+1\n"
                              "    #5 [2 3] full 11+2 swa 700+2\n"

@@ -12,22 +12,8 @@
 
 static struct kit *new_kit(uint32_t components, uint32_t window, uint32_t page_size)
 {
-    struct kit *kit = kit_new((struct kit_setup){
+    return kit_new_tiers((struct kit_setup){
         .components = components, .window = window, .page_size = page_size});
-    struct kvg_tree_settings *settings = kvg_tree_settings(kit->tree);
-
-    settings->host_tier = true;
-    settings->swa_host_pool = (components & SWA) != 0;
-    settings->write_through_hits = UINT64_MAX;
-    kit->next_host = 100;
-    return kit;
-}
-
-static void must(struct kit *kit, kvg_err err)
-{
-    if (err != KVG_OK)
-        fail_msg("%s: %s", kit->error.field, kit->error.message);
-    kit_check(kit);
 }
 
 /* Prefetches FULL of `tokens` below a node into host slots from `base` on. */
@@ -42,7 +28,8 @@ static struct kvg_tree_host_inserted prefetch(
         .value_count = 1};
     struct kvg_tree_host_inserted out;
 
-    must(kit, kvg_tree_insert_host(kit->tree, &insert, &kit->actions, &out, &kit->error));
+    kit_must(
+        kit, kvg_tree_insert_host(kit->tree, &insert, &kit->actions, &out, &kit->error));
     return out;
 }
 
@@ -55,34 +42,13 @@ static const char *commit(struct kit *kit, uint64_t anchor, kvg_node_id node,
     struct kvg_tree_staged staged = {
         .component = component, .spans = &span, .span_count = 1, .loaded_pages = pages};
 
-    must(kit, kvg_tree_prefetch_commit(kit->tree, kit_node(kit, anchor), node, &staged, 1,
-                  &kit->actions, out, &kit->error));
+    kit_must(kit, kvg_tree_prefetch_commit(kit->tree, kit_node(kit, anchor), node,
+                      &staged, 1, &kit->actions, out, &kit->error));
     kit_clear(kit);
     return kit_do_actions(kit);
 }
 
 /* ---- To the store -------------------------------------------------------------------------- */
-
-/* Writes a node to host slots from kit->next_host on. */
-static void backup(struct kit *kit, uint64_t number)
-{
-    struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
-    struct kvg_span spans[KVG_COMPONENT_MAX];
-    kvg_node_id node = kit_node(kit, number);
-    size_t count;
-
-    must(kit, kvg_tree_write_build(kit->tree, node, transfers, &count, &kit->error));
-    for (size_t i = 0; i < count; i++) {
-        uint32_t units = 0;
-        for (size_t j = 0; j < transfers[i].span_count; j++)
-            units += transfers[i].spans[j].length;
-        spans[i] = (struct kvg_span){kit->next_host, KVG_BUFFER_POOL, units};
-        kit->next_host += units;
-        transfers[i].spans = &spans[i];
-        transfers[i].span_count = 1;
-    }
-    must(kit, kvg_tree_write_commit(kit->tree, transfers, count, &kit->error));
-}
 
 TEST(a_node_goes_to_storage_with_its_host_slots_and_page_keys)
 {
@@ -99,9 +65,9 @@ TEST(a_node_goes_to_storage_with_its_host_slots_and_page_keys)
                         .mamba = 7});
     CHECK_EQ(kvg_tree_storage_build(kit->tree, kit_node(kit, 3), t, &count, &kit->error),
         KVG_ESTATE);
-    backup(kit, 2); /* 100, 101; 102 */
-    backup(kit, 3); /* 103 to 106; 107 */
-    must(
+    kit_write(kit, 2); /* 100, 101; 102 */
+    kit_write(kit, 3); /* 103 to 106; 107 */
+    kit_must(
         kit, kvg_tree_storage_build(kit->tree, kit_node(kit, 3), t, &count, &kit->error));
     CHECK_EQ(count, 2);
     CHECK_EQ(kvg_tree_node_page_keys(kit->tree, kit_node(kit, 3), &keys), 2);
@@ -122,7 +88,7 @@ TEST(a_node_goes_to_storage_with_its_host_slots_and_page_keys)
     CHECK_MEM(t[1].keys, &keys[1], sizeof(*keys));
     CHECK_MEM(t[1].previous, &keys[0], sizeof(*keys));
     CHECK_EQ(t[1].spans[0].offset, 107);
-    must(
+    kit_must(
         kit, kvg_tree_storage_build(kit->tree, kit_node(kit, 2), t, &count, &kit->error));
     CHECK(t[0].previous == NULL);
     CHECK(t[1].previous == NULL);
@@ -141,8 +107,8 @@ TEST(a_window_goes_to_storage_under_its_nodes_pages)
     size_t count;
 
     kit_insert_run(kit, LIST(1, 2), 10);
-    backup(kit, 2);
-    must(
+    kit_write(kit, 2);
+    kit_must(
         kit, kvg_tree_storage_build(kit->tree, kit_node(kit, 2), t, &count, &kit->error));
     CHECK_EQ(count, 2);
     CHECK_EQ(t[1].component, KVG_COMPONENT_SWA);
@@ -160,8 +126,8 @@ static uint64_t staging(
 {
     uint64_t slots[KVG_COMPONENT_MAX];
 
-    must(kit, kvg_tree_prefetch_staging(
-                  kit->tree, kit_node(kit, anchor), units, slots, &kit->error));
+    kit_must(kit, kvg_tree_prefetch_staging(
+                      kit->tree, kit_node(kit, anchor), units, slots, &kit->error));
     CHECK_EQ(slots[KVG_COMPONENT_FULL], 0);
     return slots[component];
 }
@@ -463,8 +429,8 @@ static void random_prefetch(struct random_run *run, uint32_t page)
         .span_count = count,
         .loaded_pages = staged / page - (kvi_rng_below(&run->rng, 6) == 0 ? 1 : 0)};
     kvg_actions_clear(&kit->actions);
-    must(kit, kvg_tree_prefetch_commit(kit->tree, anchor, in.node, &what, 1,
-                  &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_prefetch_commit(kit->tree, anchor, in.node, &what, 1,
+                      &kit->actions, &out, &kit->error));
     run->attached += out.attached[KVG_COMPONENT_SWA];
     for (uint32_t i = 0; i < kit->actions.count; i++) {
         const struct kvg_action *a = &kit->actions.items[i];

@@ -8,13 +8,6 @@
 
 #define SWA_LIST(kit) kit_list_text(kit, KVG_COMPONENT_SWA, KVG_TIER_DEVICE)
 
-static void must(struct kit *kit, kvg_err err)
-{
-    if (err != KVG_OK)
-        fail_msg("%s", kit->error.message);
-    kit_check(kit);
-}
-
 static struct kit *new_kit(uint32_t components, uint32_t window, bool host)
 {
     struct kit *kit =
@@ -54,48 +47,22 @@ static uint32_t lock(struct kit *kit, uint64_t number, uint32_t component)
 static void unlock_swa(
     struct kit *kit, uint64_t number, const struct kvg_lock_receipt *receipt)
 {
-    must(kit, kvg_tree_unlock_swa(
-                  kit->tree, kit_node(kit, number), receipt, &kit->actions, &kit->error));
+    kit_must(kit, kvg_tree_unlock_swa(kit->tree, kit_node(kit, number), receipt,
+                      &kit->actions, &kit->error));
 }
 
 static void unlock_rest(
     struct kit *kit, uint64_t number, const struct kvg_lock_receipt *receipt)
 {
-    must(kit,
+    kit_must(kit,
         kvg_tree_unlock(kit->tree, kit_node(kit, number), receipt, true, &kit->error));
-}
-
-static void give_slots(struct kvg_tree_transfer *transfers, size_t count,
-    struct kvg_span *spans, uint32_t *next)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint32_t units = 0;
-        for (size_t j = 0; j < transfers[i].span_count; j++)
-            units += transfers[i].spans[j].length;
-        spans[i] = (struct kvg_span){*next, KVG_BUFFER_POOL, units};
-        *next += units;
-        transfers[i].spans = &spans[i];
-        transfers[i].span_count = 1;
-    }
-}
-
-static size_t backup(struct kit *kit, uint64_t number)
-{
-    struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
-    struct kvg_span spans[KVG_COMPONENT_MAX];
-    kvg_node_id node = kit_node(kit, number);
-    size_t count;
-    must(kit, kvg_tree_write_build(kit->tree, node, transfers, &count, &kit->error));
-    give_slots(transfers, count, spans, &kit->next_host);
-    must(kit, kvg_tree_write_commit(kit->tree, transfers, count, &kit->error));
-    return count;
 }
 
 static void demote(struct kit *kit, uint64_t number)
 {
     struct kvg_tree_evicted out;
-    must(kit, kvg_tree_demote(
-                  kit->tree, kit_node(kit, number), &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_demote(kit->tree, kit_node(kit, number), &kit->actions, &out,
+                      &kit->error));
     kit_clear(kit);
     kit_do_actions(kit);
 }
@@ -231,8 +198,8 @@ TEST(dec_swa_lock_only_child_on_host_is_treated_as_a_device_leaf)
     struct kit *kit = new_kit(FULL | SWA | MAMBA, 4, true);
     grow(kit, 0, 2, 1);
     grow(kit, 2, 2, 2);
-    backup(kit, 2);
-    backup(kit, 3);
+    kit_write(kit, 2);
+    kit_write(kit, 3);
     demote(kit, 3);
     CHECK(kit_get(kit, 2).device_leaf);
     struct kvg_lock_receipt receipt = kit_lock(kit, 2, 0);
@@ -290,7 +257,7 @@ TEST(mamba_checkpoint_grid_floors_the_branching_length)
             tokens[t] = t + 1;
         grow(kit, 0, CASES[i].length, 1);
         grow(kit, CASES[i].length, CASES[i].page, 2);
-        must(kit,
+        kit_must(kit,
             kvg_tree_evict_component(kit->tree, kit_node(kit, 2), KVG_COMPONENT_MAMBA,
                 KVG_TIER_DEVICE, &kit->actions, &out, &kit->error));
         kit_clear(kit);
@@ -309,7 +276,7 @@ TEST(hicache_partial_match_splits_evicted_backed_up_node)
 {
     struct kit *kit = new_kit(FULL, 0, true);
     grow(kit, 0, 4, 0);
-    backup(kit, 2);
+    kit_write(kit, 2);
     demote(kit, 2);
     CHECK_STR(kit_match(kit, LIST(1, 2)), "0 at #1 best #3 full 2 host 2");
     CHECK_STR(kit_dump(kit), "#1 root\n"
@@ -323,8 +290,8 @@ TEST(hicache_full_temp_lock_covers_evicted_anchor_and_mirrors_on_release)
     struct kit *kit = new_kit(FULL, 0, true);
     grow(kit, 0, 2, 0);
     grow(kit, 2, 2, 0);
-    backup(kit, 2);
-    backup(kit, 3);
+    kit_write(kit, 2);
+    kit_write(kit, 3);
     demote(kit, 3);
     struct kvg_lock_receipt first = kit_lock(kit, 3, 0);
     CHECK_EQ(lock(kit, 3, KVG_COMPONENT_FULL), 1);
@@ -345,8 +312,8 @@ TEST(hicache_host_best_match_keeps_device_anchor)
         struct kit *kit = new_kit(SETS[i], 4, true);
         grow(kit, 0, 4, i == 1 ? 1 : 0);
         grow(kit, 4, 2, i == 1 ? 2 : 0);
-        backup(kit, 2);
-        backup(kit, 3);
+        kit_write(kit, 2);
+        kit_write(kit, 3);
         demote(kit, 3);
         CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4, 5, 6)),
             i == 0 ? "4 at #2 best #3 full 6 host 2 swa_host 2: 10 11 12 13"
@@ -361,13 +328,13 @@ TEST(swa_branching_seqlen_uses_host_full_hit)
     kit_insert(kit, (struct kit_insert){.tokens = LIST(1, 2, 3, 4, 5, 6),
                         .slots = LIST(10, 11, 12, 13, 14, 15),
                         .cursor = 6});
-    CHECK_EQ(backup(kit, 2), 1); /* FULL; there is no window to write. */
+    CHECK_EQ(kit_write(kit, 2), 1); /* FULL; there is no window to write. */
     demote(kit, 2);
     CHECK_STR(
         kit_match(kit, LIST(1, 2, 3, 4, 5, 6)), "0 at #1 best #1 full 6 swa_branching 6");
     CHECK_STR(kit_insert_run(kit, LIST(1, 2, 3, 4, 5, 6), 30),
         "rebuild_swa(#2: 30 31 32 33 34 35) | backup(#2) => prefix 6 last #2");
-    CHECK_EQ(backup(kit, 2), 1); /* The window alone. */
+    CHECK_EQ(kit_write(kit, 2), 1); /* The window alone. */
     CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4, 5, 6)),
         "6 at #2 best #2 full 6: 30 31 32 33 34 35");
     kit_free(kit);
@@ -379,20 +346,22 @@ TEST(mamba_branching_seqlen_under_hicache)
     struct kvg_tree_evicted out;
     grow(kit, 0, 4, 1);
     grow(kit, 4, 2, 2);
-    backup(kit, 2);
-    must(kit, kvg_tree_evict_component(kit->tree, kit_node(kit, 2), KVG_COMPONENT_MAMBA,
-                  KVG_TIER_DEVICE, &kit->actions, &out, &kit->error));
+    kit_write(kit, 2);
+    kit_must(
+        kit, kvg_tree_evict_component(kit->tree, kit_node(kit, 2), KVG_COMPONENT_MAMBA,
+                 KVG_TIER_DEVICE, &kit->actions, &out, &kit->error));
     CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4)),
         "free_MAMBA(1) 0 at #1 best #2 full 4 host 4 mamba_host 1");
-    must(kit, kvg_tree_evict_component(kit->tree, kit_node(kit, 2), KVG_COMPONENT_MAMBA,
-                  KVG_TIER_HOST, &kit->actions, &out, &kit->error));
+    kit_must(
+        kit, kvg_tree_evict_component(kit->tree, kit_node(kit, 2), KVG_COMPONENT_MAMBA,
+                 KVG_TIER_HOST, &kit->actions, &out, &kit->error));
     CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4)),
         "free_host_MAMBA(104) 0 at #1 best #1 full 4 mamba_branching 4");
     kit_insert(kit, (struct kit_insert){.tokens = LIST(1, 2, 3, 4),
                         .slots = LIST(10, 11, 12, 13),
                         .prev = 4,
                         .mamba = 3});
-    CHECK_EQ(backup(kit, 2), 1);
+    CHECK_EQ(kit_write(kit, 2), 1);
     CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4)), "4 at #2 best #2 full 4: 10 11 12 13");
     kit_free(kit);
 }
@@ -406,16 +375,16 @@ TEST(hicache_swa_backup_window_stops_at_pending_ancestor)
     for (uint32_t i = 0; i < 3; i++)
         grow(kit, i, 1, 0);
     first = kit_node(kit, 2);
-    must(kit, kvg_tree_write_build(
-                  kit->tree, kit_node(kit, 4), transfers, &count, &kit->error));
+    kit_must(kit, kvg_tree_write_build(
+                      kit->tree, kit_node(kit, 4), transfers, &count, &kit->error));
     CHECK_EQ(count, 2);
     CHECK_EQ(transfers[1].node_count, 3);
-    must(kit, kvg_tree_write_mark(kit->tree, &first, 1, first, &kit->error));
-    must(kit, kvg_tree_write_build(
-                  kit->tree, kit_node(kit, 4), transfers, &count, &kit->error));
+    kit_must(kit, kvg_tree_write_mark(kit->tree, &first, 1, first, &kit->error));
+    kit_must(kit, kvg_tree_write_build(
+                      kit->tree, kit_node(kit, 4), transfers, &count, &kit->error));
     CHECK_EQ(count, 2);
     CHECK_EQ(transfers[1].node_count, 2); /* Its window is on the way already. */
-    must(kit, kvg_tree_write_finish(kit->tree, &first, 1, first, &kit->error));
+    kit_must(kit, kvg_tree_write_finish(kit->tree, &first, 1, first, &kit->error));
     kit_free(kit);
 }
 
@@ -425,18 +394,18 @@ TEST(evict_host_drains_freed_host_values_to_the_pools)
     struct kvg_tree_evicted out;
     grow(kit, 0, 2, 1);
     grow(kit, 2, 2, 2);
-    backup(kit, 2);
-    backup(kit, 3);
+    kit_write(kit, 2);
+    kit_write(kit, 3);
     demote(kit, 3);
     demote(kit, 2);
-    must(kit, kvg_tree_evict_host(
-                  kit->tree, KVG_COMPONENT_MAMBA, 1, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_MAMBA, 1, &kit->actions,
+                      &out, &kit->error));
     kit_clear(kit);
     /* The oldest is a leaf: it goes with all it has. */
     CHECK_STR(kit_do_actions(kit),
         "free_host_FULL(105 106); free_host_SWA(107 108); free_host_MAMBA(109)");
-    must(kit, kvg_tree_evict_host(
-                  kit->tree, KVG_COMPONENT_FULL, 100, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_FULL, 100, &kit->actions,
+                      &out, &kit->error));
     kit_clear(kit);
     CHECK_STR(kit_do_actions(kit),
         "free_host_FULL(100 101); free_host_SWA(102 103); free_host_MAMBA(104)");

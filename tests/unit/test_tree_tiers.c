@@ -11,60 +11,18 @@
 
 static struct kit *new_kit(uint32_t components, uint32_t window, uint32_t page_size)
 {
-    struct kit *kit = kit_new((struct kit_setup){.components = components,
+    return kit_new_tiers((struct kit_setup){.components = components,
         .window = window,
         .page_size = page_size,
         .events = true});
-    struct kvg_tree_settings *settings = kvg_tree_settings(kit->tree);
-
-    settings->host_tier = true;
-    settings->swa_host_pool = (components & SWA) != 0;
-    settings->write_through_hits = UINT64_MAX;
-    kit->next_host = 100;
-    return kit;
-}
-
-static void must(struct kit *kit, kvg_err err)
-{
-    if (err != KVG_OK)
-        fail_msg("%s: %s", kit->error.field, kit->error.message);
-    kit_check(kit);
-}
-
-static void give_slots(struct kvg_tree_transfer *transfers, size_t count,
-    struct kvg_span *spans, uint32_t *next)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint32_t units = 0;
-        for (size_t j = 0; j < transfers[i].span_count; j++)
-            units += transfers[i].spans[j].length;
-        spans[i] = (struct kvg_span){*next, KVG_BUFFER_POOL, units};
-        *next += units;
-        transfers[i].spans = &spans[i];
-        transfers[i].span_count = 1;
-    }
-}
-
-static void backup(struct kit *kit, uint64_t number)
-{
-    struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
-    struct kvg_span spans[KVG_COMPONENT_MAX];
-    kvg_node_id node = kit_node(kit, number);
-    size_t count;
-
-    must(kit, kvg_tree_write_build(kit->tree, node, transfers, &count, &kit->error));
-    give_slots(transfers, count, spans, &kit->next_host);
-    must(kit, kvg_tree_write_commit(kit->tree, transfers, count, &kit->error));
-    must(kit, kvg_tree_write_mark(kit->tree, &node, 1, node, &kit->error));
-    must(kit, kvg_tree_write_finish(kit->tree, &node, 1, node, &kit->error));
 }
 
 static const char *demote(struct kit *kit, uint64_t number)
 {
     struct kvg_tree_evicted out;
 
-    must(kit, kvg_tree_demote(
-                  kit->tree, kit_node(kit, number), &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_demote(kit->tree, kit_node(kit, number), &kit->actions, &out,
+                      &kit->error));
     kit_clear(kit);
     return kit_do_actions(kit);
 }
@@ -105,11 +63,12 @@ TEST(hicache_swa_load_back_min_suffix)
 
     chain(kit, 5);
     for (uint64_t n = 2; n <= 6; n++)
-        backup(kit, n);
+        kit_backup(kit, n);
     for (uint64_t n = 6; n >= 2; n--)
         demote(kit, n);
     CHECK_STR(HOST_LIST(kit), "#2 #3 #4 #5 #6");
-    must(kit, kvg_tree_load_build(kit->tree, kit_node(kit, 6), t, &count, &kit->error));
+    kit_must(
+        kit, kvg_tree_load_build(kit->tree, kit_node(kit, 6), t, &count, &kit->error));
     CHECK_EQ(count, 2);
     CHECK_EQ(t[0].node_count, 5);
     CHECK_EQ(t[1].component, KVG_COMPONENT_SWA);
@@ -117,9 +76,9 @@ TEST(hicache_swa_load_back_min_suffix)
     for (uint64_t i = 0; i < 3; i++)
         CHECK_EQ(t[1].nodes[i], kit_node(kit, 4 + i));
     /* It comes back: lists, mapping, sizes. */
-    give_slots(t, count, spans, &base);
-    must(kit, kvg_tree_load_commit(
-                  kit->tree, kit_node(kit, 6), t, count, &kit->actions, &kit->error));
+    kit_give_slots(t, count, spans, &base);
+    kit_must(kit, kvg_tree_load_commit(
+                      kit->tree, kit_node(kit, 6), t, count, &kit->actions, &kit->error));
     CHECK_STR((kit_clear(kit), kit_do_actions(kit)), "map(502 503 504 / 505 506 507)");
     CHECK_STR(DEVICE_LIST(kit), "#6 #5 #4");
     CHECK_STR(HOST_LIST(kit), "#2 #3");
@@ -138,17 +97,18 @@ TEST(under_write_through_a_load_pins_nothing_and_leaves_duplicates)
     size_t count;
 
     chain(kit, 1);
-    backup(kit, 2);
+    kit_backup(kit, 2);
     demote(kit, 2);
-    must(kit, kvg_tree_load_build(kit->tree, kit_node(kit, 2), t, &count, &kit->error));
-    give_slots(t, count, spans, &base);
-    must(kit, kvg_tree_load_commit(
-                  kit->tree, kit_node(kit, 2), t, count, &kit->actions, &kit->error));
+    kit_must(
+        kit, kvg_tree_load_build(kit->tree, kit_node(kit, 2), t, &count, &kit->error));
+    kit_give_slots(t, count, spans, &base);
+    kit_must(kit, kvg_tree_load_commit(
+                      kit->tree, kit_node(kit, 2), t, count, &kit->actions, &kit->error));
     CHECK_EQ(kit_get(kit, 2).pending_load, KVG_NODE_NONE);
-    must(kit, kvg_tree_load_finish(kit->tree, kit_node(kit, 2), &kit->error));
+    kit_must(kit, kvg_tree_load_finish(kit->tree, kit_node(kit, 2), &kit->error));
     CHECK_EQ(host(kit, 2, KVG_COMPONENT_FULL), 1);
-    must(kit, kvg_tree_evict_host(
-                  kit->tree, KVG_COMPONENT_FULL, 1, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_FULL, 1, &kit->actions,
+                      &out, &kit->error));
     kit_free(kit);
 }
 
@@ -164,33 +124,33 @@ TEST(under_write_back_a_load_keeps_its_host_copies_and_refuses_another_anchor)
 
     kvg_tree_settings(kit->tree)->write_back = true;
     chain(kit, 2);
-    backup(kit, 2);
-    backup(kit, 3);
+    kit_backup(kit, 2);
+    kit_backup(kit, 3);
     demote(kit, 3);
     demote(kit, 2);
-    must(kit,
+    kit_must(kit,
         kvg_tree_load_build(kit->tree, kit_node(kit, 2), second, &count, &kit->error));
     CHECK_EQ(count, 1);
     nodes[0] = second[0].nodes[0];
     second[0].nodes = nodes;
-    give_slots(second, 1, second_spans, &base);
-    must(kit,
+    kit_give_slots(second, 1, second_spans, &base);
+    kit_must(kit,
         kvg_tree_load_build(kit->tree, kit_node(kit, 3), first, &count, &kit->error));
-    give_slots(first, 1, first_spans, &base);
-    must(kit, kvg_tree_load_commit(
-                  kit->tree, kit_node(kit, 3), first, count, &kit->actions, &kit->error));
+    kit_give_slots(first, 1, first_spans, &base);
+    kit_must(kit, kvg_tree_load_commit(kit->tree, kit_node(kit, 3), first, count,
+                      &kit->actions, &kit->error));
     CHECK_EQ(kit_get(kit, 2).pending_load, kit_node(kit, 3));
     CHECK_EQ(kvg_tree_load_commit(
                  kit->tree, kit_node(kit, 2), second, 1, &kit->actions, &kit->error),
         KVG_ESTATE);
     /* Nothing is reclaimed while it runs, and then the duplicates go. */
-    must(kit, kvg_tree_evict_host(
-                  kit->tree, KVG_COMPONENT_FULL, 2, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_FULL, 2, &kit->actions,
+                      &out, &kit->error));
     CHECK_EQ(out.evicted[KVG_COMPONENT_FULL], 0);
-    must(kit, kvg_tree_load_finish(kit->tree, kit_node(kit, 3), &kit->error));
+    kit_must(kit, kvg_tree_load_finish(kit->tree, kit_node(kit, 3), &kit->error));
     CHECK_EQ(kit_get(kit, 2).pending_load, KVG_NODE_NONE);
-    must(kit, kvg_tree_evict_host(
-                  kit->tree, KVG_COMPONENT_FULL, 2, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_FULL, 2, &kit->actions,
+                      &out, &kit->error));
     CHECK_EQ(out.evicted[KVG_COMPONENT_FULL], 2);
     CHECK_EQ(host(kit, 2, KVG_COMPONENT_FULL), 0);
     CHECK_EQ(device(kit, 2, KVG_COMPONENT_FULL), 1);
@@ -210,8 +170,8 @@ TEST(a_window_of_another_load_does_not_take_over_the_pin)
     chain(kit, 2);
     node = kit_node(kit, 2);
     kvg_node_id below = kit_node(kit, 3);
-    backup(kit, 2);
-    backup(kit, 3);
+    kit_backup(kit, 2);
+    kit_backup(kit, 3);
     demote(kit, 3);
     demote(kit, 2);
     struct kvg_tree_transfer one = {.component = KVG_COMPONENT_FULL,
@@ -219,15 +179,16 @@ TEST(a_window_of_another_load_does_not_take_over_the_pin)
         .span_count = 1,
         .nodes = &node,
         .node_count = 1};
-    must(kit, kvg_tree_load_commit(kit->tree, node, &one, 1, &kit->actions, &kit->error));
+    kit_must(
+        kit, kvg_tree_load_commit(kit->tree, node, &one, 1, &kit->actions, &kit->error));
     CHECK_EQ(kit_get(kit, 2).pending_load, node);
     /* A load that would need the same window finds nothing to do. */
-    must(kit, kvg_tree_load_build(kit->tree, below, t, &count, &kit->error));
+    kit_must(kit, kvg_tree_load_build(kit->tree, below, t, &count, &kit->error));
     CHECK_EQ(count, 0);
     /* One that brings the window alone leaves the pin where it is. */
     one.component = KVG_COMPONENT_SWA;
     one.spans = &window;
-    must(
+    kit_must(
         kit, kvg_tree_load_commit(kit->tree, below, &one, 1, &kit->actions, &kit->error));
     CHECK_EQ(kit_get(kit, 2).pending_load, node);
     CHECK_EQ(device(kit, 2, KVG_COMPONENT_SWA), 1);
@@ -245,17 +206,17 @@ TEST(hicache_write_back_drop_respects_pins_then_frees_subtree)
 
     kvg_tree_settings(kit->tree)->write_back = true;
     chain(kit, 2);
-    backup(kit, 3); /* Under write-back a child may be written before its parent. */
+    kit_backup(kit, 3); /* Under write-back a child may be written before its parent. */
     demote(kit, 3);
     kvg_tree_events_take(kit->tree);
-    must(kit, kvg_tree_lock_host(kit->tree, kit_node(kit, 3), &pin, &kit->error));
-    must(kit, kvg_tree_drop_subtree(
-                  kit->tree, kit_node(kit, 2), &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_lock_host(kit->tree, kit_node(kit, 3), &pin, &kit->error));
+    kit_must(kit, kvg_tree_drop_subtree(
+                      kit->tree, kit_node(kit, 2), &kit->actions, &out, &kit->error));
     CHECK(!out.dropped);
     CHECK_EQ(kit->actions.count, 0);
-    must(kit, kvg_tree_unlock_host(kit->tree, kit_node(kit, 3), &pin, &kit->error));
-    must(kit, kvg_tree_drop_subtree(
-                  kit->tree, kit_node(kit, 2), &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_unlock_host(kit->tree, kit_node(kit, 3), &pin, &kit->error));
+    kit_must(kit, kvg_tree_drop_subtree(
+                      kit->tree, kit_node(kit, 2), &kit->actions, &out, &kit->error));
     CHECK(out.dropped);
     CHECK_STR(
         (kit_clear(kit), kit_do_actions(kit)), "free_host_FULL(100); free_FULL(10)");
@@ -277,8 +238,8 @@ TEST(hicache_write_through_offloads_swa_split_leaf)
     kit_insert(
         kit, (struct kit_insert){
                  .tokens = LIST(1, 2, 3, 4), .slots = LIST(10, 11, 12, 13), .cursor = 2});
-    backup(kit, 3);
-    backup(kit, 2);
+    kit_backup(kit, 3);
+    kit_backup(kit, 2);
     CHECK_EQ(host(kit, 3, KVG_COMPONENT_FULL), 2);
     CHECK_EQ(host(kit, 3, KVG_COMPONENT_SWA), 0);
     CHECK_EQ(host(kit, 2, KVG_COMPONENT_SWA), 2);
@@ -294,9 +255,9 @@ static struct kvg_tree_evicted evict_window(struct kit *kit)
 {
     struct kvg_tree_evicted out;
 
-    must(kit, kvg_tree_evict_start(kit->tree, KVG_COMPONENT_SWA, 1, &kit->error));
-    must(kit, kvg_tree_evict_next(
-                  kit->tree, KVG_COMPONENT_SWA, 0, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_start(kit->tree, KVG_COMPONENT_SWA, 1, &kit->error));
+    kit_must(kit, kvg_tree_evict_next(
+                      kit->tree, KVG_COMPONENT_SWA, 0, &kit->actions, &out, &kit->error));
     return out;
 }
 
@@ -310,11 +271,11 @@ TEST(hicache_write_back_internal_swa_evict_demotes_kv)
     out = evict_window(kit);
     CHECK_EQ(out.backup_node, kit_node(kit, 2));
     CHECK_EQ(kit->actions.count, 0);
-    backup(kit, 2);
-    must(kit, kvg_tree_evict_finish_state(kit->tree, KVG_COMPONENT_SWA, kit_node(kit, 2),
-                  &kit->actions, &out, &kit->error));
+    kit_backup(kit, 2);
+    kit_must(kit, kvg_tree_evict_finish_state(kit->tree, KVG_COMPONENT_SWA,
+                      kit_node(kit, 2), &kit->actions, &out, &kit->error));
     CHECK_STR((kit_clear(kit), kit_do_actions(kit)), "free_SWA(10)");
-    must(kit, kvg_tree_evict_end(kit->tree, KVG_COMPONENT_SWA, &kit->error));
+    kit_must(kit, kvg_tree_evict_end(kit->tree, KVG_COMPONENT_SWA, &kit->error));
     /* The boundary stays of use: its window can be loaded back. */
     CHECK_EQ(host(kit, 2, KVG_COMPONENT_SWA), 1);
     CHECK_STR(kit_match(kit, LIST(1)), "0 at #1 best #2 full 1 host 1 swa_host 1");
@@ -330,7 +291,7 @@ TEST(hicache_write_through_internal_swa_evict_keeps_drop)
     CHECK_EQ(out.backup_node, KVG_NODE_NONE);
     CHECK(out.progress);
     CHECK_STR((kit_clear(kit), kit_do_actions(kit)), "free_SWA(10)");
-    must(kit, kvg_tree_evict_end(kit->tree, KVG_COMPONENT_SWA, &kit->error));
+    kit_must(kit, kvg_tree_evict_end(kit->tree, KVG_COMPONENT_SWA, &kit->error));
     CHECK_EQ(host(kit, 2, KVG_COMPONENT_SWA), 0);
     kit_free(kit);
 }
@@ -353,32 +314,34 @@ TEST(hicache_internal_mamba_backup_waits_for_pending_swa)
     kvg_node_id top = kit_node(kit, 2);
     kvg_node_id window[2] = {kit_node(kit, 3), top};
     /* The window of #3 reaches up to #2: both are pending under #3. */
-    must(kit, kvg_tree_write_build(kit->tree, window[0], t, &count, &kit->error));
+    kit_must(kit, kvg_tree_write_build(kit->tree, window[0], t, &count, &kit->error));
     CHECK_EQ(count, 3);
     CHECK_EQ(t[1].node_count, 2);
-    give_slots(t, count, spans, &kit->next_host);
-    must(kit, kvg_tree_write_commit(kit->tree, t, count, &kit->error));
-    must(kit, kvg_tree_write_mark(kit->tree, window, 2, kit_node(kit, 3), &kit->error));
+    kit_give_slots(t, count, spans, &kit->next_host);
+    kit_must(kit, kvg_tree_write_commit(kit->tree, t, count, &kit->error));
+    kit_must(
+        kit, kvg_tree_write_mark(kit->tree, window, 2, kit_node(kit, 3), &kit->error));
     CHECK_EQ(window[0], top);
 
     /* Now the state of #2 is to go, and has to be written before. */
-    must(kit, kvg_tree_evict_start(kit->tree, KVG_COMPONENT_MAMBA, 1, &kit->error));
-    must(kit, kvg_tree_evict_next(
-                  kit->tree, KVG_COMPONENT_MAMBA, 0, &kit->actions, &out, &kit->error));
+    kit_must(kit, kvg_tree_evict_start(kit->tree, KVG_COMPONENT_MAMBA, 1, &kit->error));
+    kit_must(kit, kvg_tree_evict_next(kit->tree, KVG_COMPONENT_MAMBA, 0, &kit->actions,
+                      &out, &kit->error));
     CHECK_EQ(out.backup_node, top);
-    must(kit, kvg_tree_write_build(kit->tree, top, t, &count, &kit->error));
+    kit_must(kit, kvg_tree_write_build(kit->tree, top, t, &count, &kit->error));
     CHECK_EQ(count, 2); /* FULL and the state: the window is on host already. */
-    give_slots(t, count, spans, &kit->next_host);
-    must(kit, kvg_tree_write_commit(kit->tree, t, count, &kit->error));
+    kit_give_slots(t, count, spans, &kit->next_host);
+    kit_must(kit, kvg_tree_write_commit(kit->tree, t, count, &kit->error));
     CHECK_EQ(kvg_tree_write_mark(kit->tree, &top, 1, top, &kit->error), KVG_ESTATE);
     CHECK(strstr(kit->error.message, "pending under a different write-through ack"));
-    must(kit, kvg_tree_write_finish(kit->tree, window, 2, kit_node(kit, 3), &kit->error));
-    must(kit, kvg_tree_write_mark(kit->tree, &top, 1, top, &kit->error));
-    must(kit, kvg_tree_write_finish(kit->tree, &top, 1, top, &kit->error));
-    must(kit, kvg_tree_evict_finish_state(
-                  kit->tree, KVG_COMPONENT_MAMBA, top, &kit->actions, &out, &kit->error));
+    kit_must(
+        kit, kvg_tree_write_finish(kit->tree, window, 2, kit_node(kit, 3), &kit->error));
+    kit_must(kit, kvg_tree_write_mark(kit->tree, &top, 1, top, &kit->error));
+    kit_must(kit, kvg_tree_write_finish(kit->tree, &top, 1, top, &kit->error));
+    kit_must(kit, kvg_tree_evict_finish_state(kit->tree, KVG_COMPONENT_MAMBA, top,
+                      &kit->actions, &out, &kit->error));
     CHECK_STR((kit_clear(kit), kit_do_actions(kit)), "free_MAMBA(1)");
-    must(kit, kvg_tree_evict_end(kit->tree, KVG_COMPONENT_MAMBA, &kit->error));
+    kit_must(kit, kvg_tree_evict_end(kit->tree, KVG_COMPONENT_MAMBA, &kit->error));
     CHECK_EQ(host(kit, 2, KVG_COMPONENT_MAMBA), 1);
     kit_free(kit);
 }
@@ -391,7 +354,7 @@ TEST(reinsertion_of_a_host_only_node_tells_the_device_and_the_session)
     struct kvg_tree_event event;
 
     kit_insert_run(kit, LIST(1, 2, 3, 4), 10);
-    backup(kit, 2);
+    kit_backup(kit, 2);
     demote(kit, 2);
     kvg_tree_events_take(kit->tree);
     kit_insert(kit, (struct kit_insert){.tokens = LIST(1, 2, 3, 4),
@@ -419,7 +382,8 @@ TEST(a_host_only_prefetch_publishes_one_event_without_a_parent)
     struct kvg_tree_host_inserted out;
     struct kvg_tree_event event;
 
-    must(kit, kvg_tree_insert_host(kit->tree, &insert, &kit->actions, &out, &kit->error));
+    kit_must(
+        kit, kvg_tree_insert_host(kit->tree, &insert, &kit->actions, &out, &kit->error));
     CHECK_EQ(kvg_tree_events_take(kit->tree), 1);
     CHECK(kvg_tree_event_get(kit->tree, 0, &event));
     CHECK_EQ(event.medium, KVG_MEDIUM_CPU);
@@ -528,8 +492,8 @@ TEST(swa_branch_inserted_when_the_key_reaches_the_branch)
         insert.value_count = 1;
         insert.swa_branching = 8;
         insert.evicted_length[KVG_COMPONENT_SWA] = 16; /* No windows, no steps. */
-        must(kit, kvg_tree_insert_begin(
-                      kit->tree, &insert, &kit->actions, &kit->inserted, &kit->error));
+        kit_must(kit, kvg_tree_insert_begin(kit->tree, &insert, &kit->actions,
+                          &kit->inserted, &kit->error));
         CHECK(kit->inserted.done);
         CHECK_EQ(kit->inserted.swa_branch_inserted, cases[i].inserted);
         kit_free(kit);

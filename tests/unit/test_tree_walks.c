@@ -6,16 +6,13 @@
 #include "test.h"
 #include "tree_kit.h"
 
-static void must(struct kit *kit, kvg_err err)
-{
-    if (err != KVG_OK)
-        fail_msg("%s: %s", kit->error.field, kit->error.message);
-    kit_check(kit);
-}
-
 static struct kit *new_kit(uint32_t components, uint32_t window)
 {
-    return kit_new((struct kit_setup){.components = components, .window = window});
+    struct kit *kit =
+        kit_new((struct kit_setup){.components = components, .window = window});
+
+    kit->next_host = 1;
+    return kit;
 }
 
 static uint32_t swa_lock(struct kit *kit, uint64_t number)
@@ -26,8 +23,8 @@ static uint32_t swa_lock(struct kit *kit, uint64_t number)
 static void unlock_swa(
     struct kit *kit, uint64_t number, const struct kvg_lock_receipt *receipt)
 {
-    must(kit, kvg_tree_unlock_swa(
-                  kit->tree, kit_node(kit, number), receipt, &kit->actions, &kit->error));
+    kit_must(kit, kvg_tree_unlock_swa(kit->tree, kit_node(kit, number), receipt,
+                      &kit->actions, &kit->error));
     kvg_actions_clear(&kit->actions);
 }
 
@@ -153,8 +150,8 @@ TEST(hicache_swa_temp_lock_does_not_release_restored_tombstone)
                  .tokens = LIST(1, 2), .slots = LIST(10, 11), .cursor = 2, .mamba = 5});
     struct kvg_lock_receipt one = kit_lock(kit, 2, 0);
     struct kvg_lock_receipt two = kit_lock(kit, 2, 0);
-    must(kit, kvg_tree_set_device_value(kit->tree, kit_node(kit, 2), KVG_COMPONENT_SWA,
-                  &window, 1, &kit->error));
+    kit_must(kit, kvg_tree_set_device_value(kit->tree, kit_node(kit, 2),
+                      KVG_COMPONENT_SWA, &window, 1, &kit->error));
     struct kvg_lock_receipt three = kit_lock(kit, 2, 0);
     CHECK_EQ(swa_lock(kit, 2), 3);
     kit_unlock(kit, 2, &two);
@@ -195,16 +192,16 @@ TEST(there_is_one_insert_at_a_time_and_none_to_resume_without_one)
     CHECK_EQ(
         kvg_tree_insert_resume(kit->tree, &kit->actions, &out, &kit->error), KVG_ESTATE);
     CHECK_STR(kit->error.message, "no in-flight insert");
-    must(
+    kit_must(
         kit, kvg_tree_insert_begin(kit->tree, &insert, &kit->actions, &out, &kit->error));
     CHECK(!out.done);
     CHECK_EQ(kvg_tree_insert_begin(kit->tree, &other, &kit->actions, &out, &kit->error),
         KVG_EBUSY);
     CHECK_STR(kit->error.message, "concurrent insert walks");
     CHECK(kvg_tree_insert_in_flight(kit->tree));
-    must(kit, kvg_tree_insert_end(kit->tree, &kit->actions));
+    kit_must(kit, kvg_tree_insert_end(kit->tree, &kit->actions));
     CHECK(!kvg_tree_insert_in_flight(kit->tree));
-    must(kit, kvg_tree_insert_end(kit->tree, &kit->actions)); /* Harmless. */
+    kit_must(kit, kvg_tree_insert_end(kit->tree, &kit->actions)); /* Harmless. */
     kvg_actions_clear(&kit->actions);
     /* The tree is of use: the given-up leaf has FULL and no window. */
     CHECK_STR(
@@ -237,36 +234,15 @@ TEST(an_insert_that_is_given_up_still_frees_its_duplicates)
     kvg_tree_settings(kit->tree)->write_through_hits = 2;
     kit_insert_run(kit, LIST(1, 2), 10);
     /* The second hit makes a backup due, which must be done before the walk goes on. */
-    must(
+    kit_must(
         kit, kvg_tree_insert_begin(kit->tree, &insert, &kit->actions, &out, &kit->error));
     CHECK(!out.done);
     CHECK_EQ(kvg_tree_insert_taken(kit->tree), 2);
     CHECK_STR((kit_clear(kit), kit_do_actions(kit)), "free(20 21); backup(#2)");
-    must(kit, kvg_tree_insert_end(kit->tree, &kit->actions));
+    kit_must(kit, kvg_tree_insert_end(kit->tree, &kit->actions));
     CHECK_EQ(kit->actions.count, 0); /* They were handed out before. */
     CHECK_EQ(kit_get(kit, 2).child_count, 0);
     kit_free(kit);
-}
-
-/* Writes nodes to host, so that they have copies. */
-static void backup(struct kit *kit, uint64_t number)
-{
-    struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
-    struct kvg_span spans[KVG_COMPONENT_MAX];
-    size_t count;
-
-    must(kit, kvg_tree_write_build(
-                  kit->tree, kit_node(kit, number), transfers, &count, &kit->error));
-    for (size_t i = 0; i < count; i++) {
-        uint32_t units = 0;
-        for (size_t j = 0; j < transfers[i].span_count; j++)
-            units += transfers[i].spans[j].length;
-        spans[i] = (struct kvg_span){kit->next_host + 1, KVG_BUFFER_POOL, units};
-        kit->next_host += units;
-        transfers[i].spans = &spans[i];
-        transfers[i].span_count = 1;
-    }
-    must(kit, kvg_tree_write_commit(kit->tree, transfers, count, &kit->error));
 }
 
 TEST(a_barrier_backup_may_evict_a_host_leaf_deeper_on_the_path)
@@ -286,23 +262,24 @@ TEST(a_barrier_backup_may_evict_a_host_leaf_deeper_on_the_path)
                         .slots = LIST(10, 11, 12),
                         .prev = 1,
                         .chunked = true});
-    backup(kit, 2);
-    backup(kit, 3);
-    must(kit,
+    kit_write(kit, 2);
+    kit_write(kit, 3);
+    kit_must(kit,
         kvg_tree_demote(kit->tree, kit_node(kit, 3), &kit->actions, &step, &kit->error));
     kvg_actions_clear(&kit->actions);
     /* #4 is new beside them and gets a backup; meanwhile the host leaf #3 goes. */
     kit_insert(
         kit, (struct kit_insert){.tokens = LIST(9), .slots = LIST(30), .chunked = true});
     kit_insert(kit, (struct kit_insert){.tokens = LIST(9), .slots = LIST(30), .prev = 1});
-    must(
+    kit_must(
         kit, kvg_tree_insert_begin(kit->tree, &insert, &kit->actions, &out, &kit->error));
     while (!out.done) {
         kvg_actions_clear(&kit->actions);
-        must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_FULL, 2, &kit->actions,
-                      &step, &kit->error));
+        kit_must(kit, kvg_tree_evict_host(kit->tree, KVG_COMPONENT_FULL, 2, &kit->actions,
+                          &step, &kit->error));
         kvg_actions_clear(&kit->actions);
-        must(kit, kvg_tree_insert_resume(kit->tree, &kit->actions, &out, &kit->error));
+        kit_must(
+            kit, kvg_tree_insert_resume(kit->tree, &kit->actions, &out, &kit->error));
     }
     kvg_actions_clear(&kit->actions);
     CHECK_STR(kit_match(kit, LIST(1, 2, 3, 4)), "4 at #5 best #5 full 4: 10 21 22 23");
@@ -319,8 +296,8 @@ TEST(a_shallower_crossing_is_backed_up_above_a_backed_up_middle)
     kit_insert_run(kit, LIST(1), 10);
     kit_insert_run(kit, LIST(1, 2), 20);
     kit_insert_run(kit, LIST(1, 2, 3), 30); /* #2 #3 #4, hits 3 2 1 */
-    must(kit, kvg_tree_mark_stored_path(
-                  kit->tree, kit_node(kit, 3), kit_node(kit, 2), &kit->error));
+    kit_must(kit, kvg_tree_mark_stored_path(
+                      kit->tree, kit_node(kit, 3), kit_node(kit, 2), &kit->error));
     settings->write_through_hits = 2;
     /* #2 crosses and is written alone; #3 is stored; #4 crosses below it: one action. */
     CHECK_STR(kit_insert_run(kit, LIST(1, 2, 3), 40),
@@ -335,12 +312,12 @@ TEST(a_node_that_is_backed_up_is_not_backed_up_again)
     kvg_tree_settings(kit->tree)->host_tier = true;
     kvg_tree_settings(kit->tree)->write_through_hits = 1;
     CHECK_STR(kit_insert_run(kit, LIST(1, 2), 10), "backup(#2) => prefix 0 last #2");
-    backup(kit, 2);
+    kit_write(kit, 2);
     CHECK_STR(kit_insert_run(kit, LIST(1, 2), 20), "free(20 21) => prefix 2 last #2");
     struct kvg_tree_transfer transfers[KVG_COMPONENT_MAX];
     size_t count;
-    must(kit, kvg_tree_write_build(
-                  kit->tree, kit_node(kit, 2), transfers, &count, &kit->error));
+    kit_must(kit, kvg_tree_write_build(
+                      kit->tree, kit_node(kit, 2), transfers, &count, &kit->error));
     CHECK_EQ(count, 0);
     kit_free(kit);
 }

@@ -4,9 +4,9 @@
 /* alloc_default.c -- malloc and free as a struct kvg_alloc, but for what is read at random.
  *
  *     bytes              from
- *     under 8 KiB        malloc
- *     up to 1 MiB        malloc, until there are 4 MiB of such blocks; then an arena (arena.c)
+ *     8 KiB to 1 MiB     malloc, until there are 4 MiB of such blocks; then an arena (arena.c)
  *     2 MiB and more     malloc, begun on a large page
+ *     others             malloc
  *
  * The tables of an index or a tree are read at random, and with small pages nearly every read
  * would miss the TLB as well as the cache.  So the kernel is asked to use large pages for them;

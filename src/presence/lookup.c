@@ -73,15 +73,6 @@ struct asking {
     struct aim aims[AIMS];  /* Page p's is at p % AIMS. */
 };
 
-/* Whether parts of one slot word, on a medium or on both, satisfy a class of the view. */
-static inline bool has_class(
-    const struct kvg_presence_view *view, uint32_t class_number, uint32_t parts)
-{
-    uint32_t mask = (uint32_t)view->inline_mask[class_number];
-
-    return (parts & PARTS_MEDIUM & mask) == mask;
-}
-
 static uint32_t media_of(bool cpu, bool disk)
 {
     return (cpu ? KVG_MEDIUM_BIT(KVG_MEDIUM_CPU) : 0) |

@@ -79,23 +79,27 @@ static inline struct probe begin_probe(struct kvi_directory *directory,
     return probe;
 }
 
+/* Whether parts of one slot word, on a medium or on both, satisfy a class of the view. */
+static inline bool has_class(
+    const struct kvg_presence_view *view, uint32_t class_number, uint32_t parts)
+{
+    uint32_t mask = (uint32_t)view->inline_mask[class_number];
+
+    return (parts & PARTS_MEDIUM & mask) == mask;
+}
+
 static inline void judge_inline(
     const struct kvg_presence_view *view, uint64_t parts, struct verdict *out)
 {
-    uint64_t cpu = parts & 0xffff;
-    uint64_t disk = parts >> PARTS_DISK_SHIFT & 0xffff;
-    uint64_t mask = view->inline_mask[0];
+    uint32_t cpu = (uint32_t)parts & PARTS_MEDIUM;
+    uint32_t disk = (uint32_t)parts >> PARTS_DISK_SHIFT;
     uint32_t c;
 
-    *out = (struct verdict){.any = ((cpu | disk) & mask) == mask,
-        .cpu = (cpu & mask) == mask,
-        .disk = (disk & mask) == mask,
-        .held_bits = (cpu | disk) & mask};
-    for (c = 1; c < view->class_count; c++) {
-        mask = view->inline_mask[c];
-        out->any |= (uint64_t)(((cpu | disk) & mask) == mask) << c;
-        out->cpu |= (uint64_t)((cpu & mask) == mask) << c;
-        out->disk |= (uint64_t)((disk & mask) == mask) << c;
+    *out = (struct verdict){.held_bits = (cpu | disk) & view->inline_mask[0]};
+    for (c = 0; c < view->class_count; c++) {
+        out->any |= (uint64_t)has_class(view, c, cpu | disk) << c;
+        out->cpu |= (uint64_t)has_class(view, c, cpu) << c;
+        out->disk |= (uint64_t)has_class(view, c, disk) << c;
     }
 }
 
